@@ -1,0 +1,1 @@
+"""HTTP in, images out. Knows the wire, nothing of torch, NIXL or vLLM."""
