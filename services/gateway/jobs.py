@@ -72,13 +72,26 @@ class Painted:
 JobEvent = Queued | Step | Partial | Painted
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """Whether a job sent now could be painted. stages: a word for each stage, e.g. {"ar": "ready", "dit": "down"}."""
+
+    ready: bool
+    reason: str = ""
+    stages: dict[str, str] = field(default_factory=dict)
+
+
 class Painter(Protocol):
     """Turns jobs into images with whatever replicas there are.
 
     `reserve` takes places in the bounded queue for all jobs of a request at once (all or none) and raises
     Overloaded. `paint` yields events, then one Painted; it raises a DiptychError. Closing the iterator early
-    cancels that job, and only that job, at both stages, and frees its place.
+    cancels that job, and only that job, at both stages, and frees its place. `start` begins to watch the replicas
+    and returns at once; `stop` ends what is left. `readiness` answers from what is known, without waiting.
     """
 
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+    def readiness(self) -> Readiness: ...
     def reserve(self, jobs: list[Job]) -> None: ...
     def paint(self, job: Job) -> AsyncIterator[JobEvent]: ...
