@@ -3,16 +3,16 @@
 `services.omni` implements them with vLLM-Omni, `services.sim` with a clock.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    Bundle = Mapping[str, torch.Tensor]
-    Pixels = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]  # [height, width, 3], RGB
+Bundle: TypeAlias = "Mapping[str, torch.Tensor]"
+Pixels: TypeAlias = "np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]"  # [height, width, 3], RGB
 
 PRIOR_TOKENS = "prior_token_ids"  # int32 [rows * columns], the large grid, row by row
 CONDITION_TOKENS = "condition_token_ids"  # int32 [n], the condition image's VQ codes (edits)
@@ -35,7 +35,7 @@ class PriorJob:
 class PriorResult:
     """What the AR stage wrote: the bundle for the DiT (names above), and token counts."""
 
-    bundle: "Bundle"
+    bundle: Bundle
     text_tokens: int
     image_tokens: int
     prior_tokens: int
@@ -69,14 +69,14 @@ class PartialImage:
     """The image as it would look now; `index` counts from 0."""
 
     index: int
-    pixels: "Pixels"
+    pixels: Pixels
 
 
 @dataclass(frozen=True, slots=True)
 class FinalImage:
     """The image. times: seconds by phase (`queue`, `denoise`, `vae`)."""
 
-    pixels: "Pixels"
+    pixels: Pixels
     times: dict[str, float] = field(default_factory=dict)
 
 
@@ -104,4 +104,4 @@ class RenderEngine(StageEngine, Protocol):
     Closing the iterator early aborts the job within one denoising step. Raises EngineFailed, EngineDied, Cancelled.
     """
 
-    def paint(self, job: RenderJob, bundle: "Bundle") -> AsyncIterator[RenderStep]: ...
+    def paint(self, job: RenderJob, bundle: Bundle) -> AsyncGenerator[RenderStep, None]: ...

@@ -1,0 +1,103 @@
+"""Runs stage 0 for each request and publishes what it wrote."""
+
+import time
+from typing import NamedTuple
+
+from services.handoff.producer import Producer
+from services.serving.engine import Bundle, PriorEngine, PriorJob
+from services.serving.identity import live_info
+from services.serving.ledger import JobLedger
+from services.serving.supervisor import EngineSupervisor
+from services.wire.ar_to_gateway import Prior
+from services.wire.errors import EngineDied
+from services.wire.gateway_to_ar import PriorRequest
+from services.wire.info import StageInfo
+
+
+class _Slot(NamedTuple):
+    handoff_id: str
+    expires: float  # time.monotonic()
+
+
+class ArService:
+    """One AR engine and one NIXL producer.
+
+    identity: the fixed part of `info` (instance, model, fingerprint, versions, devices ...). lease: seconds.
+    """
+
+    def __init__(
+        self,
+        supervisor: EngineSupervisor[PriorEngine],
+        producer: Producer,
+        ledger: JobLedger,
+        identity: StageInfo,
+        *,
+        lease: float,
+    ) -> None:
+        self.supervisor = supervisor
+        self.ledger = ledger
+        self._producer = producer
+        self._identity = identity
+        self._lease = lease
+        self._slots: dict[str, _Slot] = {}
+
+    async def write(self, message: PriorRequest) -> Prior:
+        """Prior tokens for one image, published under a fresh ticket. Raises what the engine and the arena raise."""
+        began = time.monotonic()
+        async with self.ledger.job(message.request_id, message.budget):
+            engine = self.supervisor.engine
+            job = PriorJob(
+                request_id=message.request_id,
+                prompt=message.prompt,
+                width=message.width,
+                height=message.height,
+                seed=message.seed,
+                image=message.image,
+            )
+            try:
+                result = await engine.write(job)
+            except EngineDied as error:
+                self.supervisor.report(error)
+                raise
+            written = time.monotonic()
+            ticket = self._publish(message.request_id, result.bundle)
+            return Prior(
+                request_id=message.request_id,
+                ticket=ticket,
+                text_tokens=result.text_tokens,
+                image_tokens=result.image_tokens,
+                prior_tokens=result.prior_tokens,
+                times={"ar": written - began, "publish": time.monotonic() - written},
+            )
+
+    def _publish(self, request_id: str, bundle: Bundle) -> bytes:
+        self.release(request_id)
+        now = time.monotonic()
+        self._slots = {key: slot for key, slot in self._slots.items() if slot.expires > now}
+        ticket = self._producer.publish(bundle, self._lease)
+        self._slots[request_id] = _Slot(ticket.handoff_id, now + self._lease)
+        return self._producer.seal(ticket)
+
+    def release(self, request_id: str) -> None:
+        """Abort the run of this id, or free its slot; nothing if there is neither."""
+        slot = self._slots.pop(request_id, None)
+        if slot is not None:
+            self._producer.release(slot.handoff_id)
+
+    def abort(self, request_id: str) -> None:
+        """The gateway is done with this id, in whatever state it is."""
+        if not self.ledger.abort(request_id):
+            self.release(request_id)
+
+    def info(self) -> StageInfo:
+        """Identity and load, now."""
+        return live_info(self._identity, self.supervisor, self.ledger, self._producer.stats())
+
+    async def drain(self) -> None:
+        """Wait for the running jobs, then until each slot was released or its lease ended."""
+        await self.ledger.drain()
+        await self._producer.drained()
+
+    def close(self) -> None:
+        """Give NIXL's memory back."""
+        self._producer.close()

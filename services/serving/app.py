@@ -1,0 +1,109 @@
+"""The HTTP shell of a stage service: probes, `/metrics`, `/v1/info`, typed errors, the engine's life, drain."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+import msgspec
+from fastapi import FastAPI
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
+from starlette.responses import Response
+
+from services.serving.http import error_reply
+from services.serving.ledger import JobLedger
+from services.serving.server import DrainingServer, configuration, listen
+from services.serving.supervisor import EngineSupervisor
+from services.wire.errors import DiptychError
+from services.wire.info import StageInfo
+
+log = logging.getLogger(__name__)
+
+Failure = Callable[[BaseException], None]
+
+
+class StageService(Protocol):
+    """What the shell needs of the AR or the DiT service."""
+
+    @property
+    def supervisor(self) -> EngineSupervisor[Any]: ...
+    @property
+    def ledger(self) -> JobLedger: ...
+    def info(self) -> StageInfo: ...
+    async def drain(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def _json(message: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(message), status_code=status, media_type="application/json")
+
+
+def create_app(service: StageService, on_failure: Failure | None = None) -> FastAPI:
+    """The app of one stage service. on_failure: called when the engine cannot be kept alive any more."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        engine = asyncio.create_task(service.supervisor.run())
+        engine.add_done_callback(lambda task: _report(task, on_failure))
+        try:
+            yield
+        finally:
+            service.supervisor.stop()
+            await asyncio.gather(engine, return_exceptions=True)
+            service.close()
+
+    app = FastAPI(title="Diptych stage", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
+    app.add_exception_handler(DiptychError, error_reply)
+    app.add_exception_handler(Exception, error_reply)
+
+    @app.get("/live")
+    async def live() -> Response:
+        return _json({"status": "ok"})
+
+    @app.get("/ready")
+    @app.get("/health")
+    async def ready() -> Response:
+        info = service.info()
+        return _json(
+            {"status": "ready" if info.ready else "unavailable", "reason": info.reason}, 200 if info.ready else 503
+        )
+
+    @app.get("/v1/info")
+    async def info() -> Response:
+        return _json(service.info())
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(generate_latest(REGISTRY), media_type=CONTENT_TYPE_LATEST)
+
+    return app
+
+
+def _report(task: "asyncio.Task[None]", on_failure: Failure | None) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None and on_failure is not None:
+        on_failure(error)
+
+
+def serve(
+    build: Callable[[Failure], FastAPI],
+    drain: Callable[[], Awaitable[None]],
+    *,
+    host: str,
+    port: int,
+    setting: str,
+) -> int:
+    """Run an app until it is told to stop; returns the exit code.
+
+    build: makes the app, given what to call when the service cannot go on. Raises ConfigError if the port is taken.
+    """
+    socket = listen(host, port, setting)
+    server: DrainingServer
+
+    def fail(error: BaseException) -> None:
+        server.fail(error)
+
+    server = DrainingServer(configuration(build(fail)), drain)
+    server.run(sockets=[socket])
+    return server.exit_code

@@ -1,0 +1,75 @@
+"""uvicorn with a drain: the first SIGTERM finishes what runs, the second stops at once. Used by all three services."""
+
+import asyncio
+import logging
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from services.wire.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+
+def listen(host: str, port: int, setting: str) -> socket.socket:
+    """A bound, listening socket. Raises ConfigError that names the port and the `setting` that moves it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+        bound.listen(2048)
+    except OSError as error:
+        bound.close()
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {error.strerror}; stop what uses it, or set {setting} to a free port",
+            param=setting,
+        ) from error
+    return bound
+
+
+class DrainingServer(uvicorn.Server):
+    """drain: awaited after the first signal, before connections are closed; it has its own deadline."""
+
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(config)
+        self._drain = drain
+        self._draining: asyncio.Task[None] | None = None
+        self.exit_code = 0
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._draining is None:
+            log.info("signal %d: draining", sig)
+            self._draining = asyncio.get_running_loop().create_task(self._drain_then_exit())
+        else:
+            log.warning("signal %d again: stopping at once", sig)
+            self.should_exit = self.force_exit = True
+
+    async def _drain_then_exit(self) -> None:
+        try:
+            await self._drain()
+        finally:
+            self.should_exit = True
+
+    def fail(self, error: BaseException) -> None:
+        """Stop the process with a non-zero exit code: the supervisor of the process must see this."""
+        print(f"diptych: {error}", file=sys.stderr, flush=True)
+        self.exit_code = 1
+        self.should_exit = True
+
+
+def configuration(app: Any) -> uvicorn.Config:
+    """uvicorn's settings for all services: our own logging, no server header, bounded shutdown."""
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=10,
+        h11_max_incomplete_event_size=64 * 1024,
+    )

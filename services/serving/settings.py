@@ -1,0 +1,30 @@
+"""Settings that both stage services share. The environment is read once, at start, here and in the subclasses."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class StageSettings(BaseSettings):
+    """`DIPTYCH_*` variables of a stage service. Durations are seconds."""
+
+    model_config = SettingsConfigDict(env_prefix="DIPTYCH_", frozen=True, env_ignore_empty=True, extra="ignore")
+
+    stage_config: Path = Field(
+        default=Path("stage_configs/glm_image_cpu.yaml"), description="The stages-schema YAML of this deployment."
+    )
+    engine: Literal["vllm-omni", "sim"] = Field(
+        default="vllm-omni", description="`sim` paints nothing: for load and fault tests only."
+    )
+    start_timeout: float = Field(default=900, gt=0, description="How long an engine may take until it is ready.")
+    health_interval: float = Field(
+        default=0.5, gt=0, description="How often a running engine is asked whether it lives."
+    )
+    max_restarts: int = Field(
+        default=5, ge=0, description="Engine restarts in a row before the service exits non-zero."
+    )
+    drain_timeout: float = Field(default=120, ge=0, description="How long SIGTERM waits for running jobs.")
+    max_waiting: int = Field(default=64, ge=0, description="Jobs that may wait in this service before it answers 503.")
+    max_body: int = Field(default=64 * 2**20, gt=0, description="Bytes of one message from the gateway.")
