@@ -1,0 +1,45 @@
+# Two commands matter: `make demo` paints a picture through the three real services, `make test` proves them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PROFILE ?= cpu
+export DIPTYCH_CACHE ?= $(CURDIR)/.cache
+SHELL := /bin/bash
+
+.DEFAULT_GOAL := help
+
+help: ## show this help
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | sort | awk -F'|' '{printf "  %-16s %s\n", $$1, $$2}'
+
+install: ## make .venv from the lock (PROFILE=cpu|cuda); minutes once, then nothing
+	@launch/install.sh "$(PYTHON)" "$(VENV)" "$(PROFILE)"
+
+model: install ## write the tiny random checkpoint to .cache/
+	@$(BIN)/diptych tiny-model $(DIPTYCH_CACHE)/tiny-glm-image
+
+demo: model ## start everything and paint out/demo.png (ONCE=1: stop afterwards)
+	@ONCE=$(ONCE) DEMO=1 ROLE=all launch/launch.sh
+
+up: model ## start gateway, AR and DiT on this machine; Ctrl-C stops them
+	@ROLE=all launch/launch.sh
+
+lint: install ## ruff, mypy --strict, import-linter, shellcheck
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/shellcheck launch/*.sh .ci/run
+
+test: model ## every test that this machine can run; skips are listed with their reasons
+	$(BIN)/pytest
+
+test-fast: install ## unit and service tests only: no engine, no process
+	$(BIN)/pytest tests/unit tests/service
+
+bench: model ## the whole stack beside vllm serve --omni
+	$(BIN)/python -m bench.pipeline
+
+bench-%: model ## one bench: handoff, gateway, dit, tp, growth, gpu
+	$(BIN)/python -m bench.$*
+
+.PHONY: help install model demo up lint test test-fast bench

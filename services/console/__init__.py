@@ -1,0 +1,1 @@
+"""What the `diptych` command does with services that run: wait for them, paint a first picture, show their state."""
