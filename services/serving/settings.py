@@ -1,10 +1,12 @@
 """Settings that both stage services share. The environment is read once, at start, here and in the subclasses."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from services.wire.errors import ConfigError
 
 
 class StageSettings(BaseSettings):
@@ -28,3 +30,17 @@ class StageSettings(BaseSettings):
     drain_timeout: float = Field(default=120, ge=0, description="How long SIGTERM waits for running jobs.")
     max_waiting: int = Field(default=64, ge=0, description="Jobs that may wait in this service before it answers 503.")
     max_body: int = Field(default=64 * 2**20, gt=0, description="Bytes of one message from the gateway.")
+
+
+Settings = TypeVar("Settings", bound=BaseSettings)
+
+
+def load_settings(kind: type[Settings]) -> Settings:
+    """`kind` from the environment. Raises ConfigError in one line that names the variable and what is wrong."""
+    try:
+        return kind()
+    except ValidationError as error:
+        first = error.errors()[0]
+        prefix = kind.model_config.get("env_prefix", "")
+        name = f"{prefix}{first['loc'][0]}".upper() if first["loc"] else kind.__name__
+        raise ConfigError(f"{name}: {first['msg']}, got {first.get('input')!r}", param=name) from error

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -42,6 +43,7 @@ class EngineSupervisor(Generic[Engine]):
         self.state = "starting"
         self.reason = "the engine is starting"
         self.restarts = 0
+        self._lived = 0.0  # seconds that the last engine was ready; -inf if it never was
 
     @property
     def ready(self) -> bool:
@@ -67,26 +69,33 @@ class EngineSupervisor(Generic[Engine]):
         """Keep an engine alive until `stop`. Raises the last error after `max_restarts` failures in a row."""
         failures = 0
         while not self._stopping.is_set():
-            engine = self._build()
-            began = time.monotonic()
-            try:
-                await self._start(engine)
-                began = time.monotonic()
-                await self._watch(engine)
-            except ConfigError:
-                self.state = "failed"
-                raise
-            except DiptychError as error:
-                failures = 1 if time.monotonic() - began > SETTLED else failures + 1
-                self._lost(error)
-                if failures > self._max_restarts:
-                    self.state, self.reason = "failed", f"gave up after {failures} failures: {error}"
-                    raise
-                await self._pause(min(MAX_BACKOFF, 0.5 * 2**failures))
-            finally:
-                self._engine = None
-                await self._stop_engine(engine)
+            error = await self._one_life()
+            if error is None:
+                break
+            failures = 1 if self._lived > SETTLED else failures + 1
+            if failures > self._max_restarts:
+                self.state, self.reason = "failed", f"gave up after {failures} failures: {error}"
+                raise error
+            await self._pause(min(MAX_BACKOFF, 0.5 * 2**failures))
         self.state, self.reason = "stopped", "the service is stopping"
+
+    async def _one_life(self) -> DiptychError | None:
+        engine, ready_at = self._build(), math.inf
+        try:
+            await self._start(engine)
+            ready_at = time.monotonic()
+            await self._watch(engine)
+        except ConfigError as error:
+            self.state, self.reason = "failed", error.message
+            raise
+        except DiptychError as error:
+            self._lost(error)
+            return error
+        finally:
+            self._lived = time.monotonic() - ready_at
+            self._engine = None
+            await self._stop_engine(engine)
+        return None
 
     async def _start(self, engine: Engine) -> None:
         try:
