@@ -86,7 +86,9 @@ class Painter(Protocol):
 
     `reserve` takes places in the bounded queue for all jobs of a request at once (all or none) and raises
     Overloaded. `paint` yields events, then one Painted; it raises a DiptychError. Closing the iterator early
-    cancels that job, and only that job, at both stages, and frees its place. `start` begins to watch the replicas
+    cancels that job, and only that job, at both stages, and frees its place. `release` frees the place of a job that
+    was reserved and maybe never painted (an iterator that never started cannot free anything); idempotent, and no-op
+    once the job has ended; the caller always calls it at the end. `start` begins to watch the replicas
     and returns at once; `stop` ends what is left. `readiness` answers from what is known, without waiting.
     """
 
@@ -95,3 +97,4 @@ class Painter(Protocol):
     def readiness(self) -> Readiness: ...
     def reserve(self, jobs: list[Job]) -> None: ...
     def paint(self, job: Job) -> AsyncIterator[JobEvent]: ...
+    def release(self, job: Job) -> None: ...
