@@ -59,3 +59,14 @@ def dit() -> None:
     from services.dit.main import run
 
     raise SystemExit(run())
+
+
+@main.command()
+@click.option("--host", help="Address to listen on.  [DIPTYCH_GATEWAY_HOST]")
+@click.option("--port", type=int, help="Port to listen on.  [DIPTYCH_GATEWAY_PORT]")
+@click.option("--playground/--no-playground", default=None, help="Serve the playground page at /.")
+def gateway(host: str | None, port: int | None, playground: bool | None) -> None:
+    """Run the gateway: the OpenAI Images API over the two stages."""
+    from services.gateway.main import read_settings, run
+
+    raise SystemExit(run(read_settings(gateway_host=host, gateway_port=port, playground=playground)))

@@ -72,29 +72,22 @@ class Painted:
 JobEvent = Queued | Step | Partial | Painted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Readiness:
-    """Whether a job sent now could be painted. stages: a word for each stage, e.g. {"ar": "ready", "dit": "down"}."""
-
-    ready: bool
-    reason: str = ""
-    stages: dict[str, str] = field(default_factory=dict)
-
-
 class Painter(Protocol):
     """Turns jobs into images with whatever replicas there are.
 
     `reserve` takes places in the bounded queue for all jobs of a request at once (all or none) and raises
     Overloaded. `paint` yields events, then one Painted; it raises a DiptychError. Closing the iterator early
-    cancels that job, and only that job, at both stages, and frees its place. `release` frees the place of a job that
-    was reserved and maybe never painted (an iterator that never started cannot free anything); idempotent, and no-op
-    once the job has ended; the caller always calls it at the end. `start` begins to watch the replicas
-    and returns at once; `stop` ends what is left. `readiness` answers from what is known, without waiting.
+    cancels that job, and only that job, at both stages, and frees its place. `forget` frees the places of jobs that
+    were reserved and maybe never painted (an iterator that never started cannot free anything); idempotent, a no-op
+    for jobs that have ended, and always called at the end. `start` begins to watch the replicas; `drain` refuses
+    new jobs from then on; `stop` ends what is left. `unready` says why no image can be made now, or "" if one can.
     """
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
-    def readiness(self) -> Readiness: ...
+    def drain(self) -> None: ...
+    def __len__(self) -> int: ...
+    def unready(self) -> str: ...
     def reserve(self, jobs: list[Job]) -> None: ...
+    def forget(self, jobs: list[Job]) -> None: ...
     def paint(self, job: Job) -> AsyncIterator[JobEvent]: ...
-    def release(self, job: Job) -> None: ...
