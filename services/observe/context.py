@@ -1,0 +1,22 @@
+"""Whose request the current task works for: carried by a context variable, so that every log line can say it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_request_id: ContextVar[str] = ContextVar("diptych_request_id", default="")
+
+
+def current_request_id() -> str:
+    """The id of the request that this task works for, or "" outside of one."""
+    return _request_id.get()
+
+
+@contextmanager
+def request_context(request_id: str) -> Iterator[None]:
+    """Everything inside, tasks started there included, works for `request_id`."""
+    token = _request_id.set(request_id)
+    try:
+        yield
+    finally:
+        _request_id.reset(token)
