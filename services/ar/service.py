@@ -1,9 +1,11 @@
 """Runs stage 0 for each request and publishes what it wrote."""
 
+import asyncio
 import time
 from typing import NamedTuple
 
 from services.handoff.producer import Producer
+from services.handoff.ticket import seal
 from services.serving.engine import Bundle, PriorEngine, PriorJob
 from services.serving.identity import live_info
 from services.serving.ledger import JobLedger
@@ -15,14 +17,15 @@ from services.wire.info import StageInfo
 
 
 class _Slot(NamedTuple):
-    handoff_id: str
+    handoff_id: bytes
     expires: float  # time.monotonic()
 
 
 class ArService:
     """One AR engine and one NIXL producer.
 
-    identity: the fixed part of `info` (instance, model, fingerprint, versions, devices ...). lease: seconds.
+    identity: the fixed part of `info` (instance, model, fingerprint, versions, devices ...). key: signs the tickets.
+    lease: seconds that a slot waits for its READ.
     """
 
     def __init__(
@@ -32,12 +35,14 @@ class ArService:
         ledger: JobLedger,
         identity: StageInfo,
         *,
+        key: bytes | None,
         lease: float,
     ) -> None:
         self.supervisor = supervisor
         self.ledger = ledger
         self._producer = producer
         self._identity = identity
+        self._key = key
         self._lease = lease
         self._slots: dict[str, _Slot] = {}
 
@@ -60,7 +65,7 @@ class ArService:
                 self.supervisor.report(error)
                 raise
             written = time.monotonic()
-            ticket = self._publish(message.request_id, result.bundle)
+            ticket = await self._publish(message.request_id, result.bundle)
             return Prior(
                 request_id=message.request_id,
                 ticket=ticket,
@@ -70,13 +75,13 @@ class ArService:
                 times={"ar": written - began, "publish": time.monotonic() - written},
             )
 
-    def _publish(self, request_id: str, bundle: Bundle) -> bytes:
+    async def _publish(self, request_id: str, bundle: Bundle) -> bytes:
         self.release(request_id)
+        ticket = await asyncio.to_thread(self._producer.publish, bundle, self._lease)
         now = time.monotonic()
         self._slots = {key: slot for key, slot in self._slots.items() if slot.expires > now}
-        ticket = self._producer.publish(bundle, self._lease)
         self._slots[request_id] = _Slot(ticket.handoff_id, now + self._lease)
-        return self._producer.seal(ticket)
+        return seal(ticket, self._key)
 
     def release(self, request_id: str) -> None:
         """Abort the run of this id, or free its slot; nothing if there is neither."""
@@ -96,7 +101,8 @@ class ArService:
     async def drain(self) -> None:
         """Wait for the running jobs, then until each slot was released or its lease ended."""
         await self.ledger.drain()
-        await self._producer.drained()
+        while not await asyncio.to_thread(self._producer.drained, 1.0):  # in slices: a thread cannot be cancelled
+            continue
 
     def close(self) -> None:
         """Give NIXL's memory back."""

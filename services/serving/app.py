@@ -93,10 +93,12 @@ def serve(
     host: str,
     port: int,
     setting: str,
+    drain_timeout: float,
 ) -> int:
     """Run an app until it is told to stop; returns the exit code.
 
-    build: makes the app, given what to call when the service cannot go on. Raises ConfigError if the port is taken.
+    build: makes the app, given what to call when the service cannot go on. setting: the variable that names the port.
+    drain_timeout: seconds that a first signal waits for `drain`. Raises ConfigError if the port is taken.
     """
     socket = listen(host, port, setting)
     server: DrainingServer
@@ -104,6 +106,13 @@ def serve(
     def fail(error: BaseException) -> None:
         server.fail(error)
 
-    server = DrainingServer(configuration(build(fail)), drain)
+    async def drain_in_time() -> None:
+        try:
+            async with asyncio.timeout(drain_timeout):
+                await drain()
+        except TimeoutError:
+            log.warning("not drained within %g s: stopping all the same", drain_timeout)
+
+    server = DrainingServer(configuration(build(fail)), drain_in_time)
     server.run(sockets=[socket])
     return server.exit_code

@@ -5,6 +5,7 @@ import socket
 import time
 import uuid
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import msgspec
 
@@ -33,9 +34,34 @@ def library_versions() -> dict[str, str]:
     return found
 
 
+def identify(
+    stage: str,
+    *,
+    model: str,
+    fingerprint: str,
+    engine: str,
+    capacity: int,
+    devices: str = "",
+    tensor_parallel_size: int = 1,
+) -> StageInfo:
+    """The half that does not change while the process lives. capacity: jobs that the engine runs at once."""
+    return StageInfo(
+        instance=instance_id(stage),
+        stage=stage,
+        ready=False,
+        model=model,
+        fingerprint=fingerprint,
+        engine=engine,
+        versions=library_versions(),
+        tensor_parallel_size=tensor_parallel_size,
+        devices=devices,
+        capacity=capacity,
+    )
+
+
 def live_info(
     identity: StageInfo,
-    supervisor: EngineSupervisor[object],  # type: ignore[type-var]
+    supervisor: EngineSupervisor[Any],
     ledger: JobLedger,
     handoff: dict[str, float],
     *,

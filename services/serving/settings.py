@@ -1,12 +1,20 @@
 """Settings that both stage services share. The environment is read once, at start, here and in the subclasses."""
 
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, TypedDict, TypeVar
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from services.wire.errors import ConfigError
+
+
+class Supervision(TypedDict):
+    """Keyword arguments of `EngineSupervisor`."""
+
+    start_timeout: float
+    health_interval: float
+    max_restarts: int
 
 
 class StageSettings(BaseSettings):
@@ -30,6 +38,12 @@ class StageSettings(BaseSettings):
     drain_timeout: float = Field(default=120, ge=0, description="How long SIGTERM waits for running jobs.")
     max_waiting: int = Field(default=64, ge=0, description="Jobs that may wait in this service before it answers 503.")
     max_body: int = Field(default=64 * 2**20, gt=0, description="Bytes of one message from the gateway.")
+
+    def supervision(self) -> Supervision:
+        """What the engine's supervisor needs of these settings."""
+        return Supervision(
+            start_timeout=self.start_timeout, health_interval=self.health_interval, max_restarts=self.max_restarts
+        )
 
 
 Settings = TypeVar("Settings", bound=BaseSettings)
