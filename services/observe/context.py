@@ -20,3 +20,8 @@ def request_context(request_id: str) -> Iterator[None]:
         yield
     finally:
         _request_id.reset(token)
+
+
+def enter_request(request_id: str) -> None:
+    """The current task works for `request_id` from here to its end: for tasks that serve one request only."""
+    _request_id.set(request_id)
