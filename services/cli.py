@@ -70,3 +70,13 @@ def gateway(host: str | None, port: int | None, playground: bool | None) -> None
     from services.gateway.main import read_settings, run
 
     raise SystemExit(run(read_settings(gateway_host=host, gateway_port=port, playground=playground)))
+
+
+@main.command(add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@click.pass_context
+def plan(context: click.Context) -> None:
+    """How many AR and DiT replicas a target needs, and what they cost, beside the monolith."""
+    from services.planner.command import plan as command
+
+    with command.make_context("plan", context.args, parent=context.parent) as inner:
+        command.invoke(inner)
