@@ -6,18 +6,24 @@ from typing import cast
 
 from starlette.requests import Request
 
+from services.gateway.image_input import ImageReader
 from services.gateway.jobs import Painter
 from services.gateway.orders import Caller
 from services.gateway.settings import GatewaySettings
+from services.gateway.storage import Storage
+from services.gateway.url_fetch import UrlFetcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """The settings, the painter, and when this process began (unix seconds)."""
+    """What answers a request. created: unix seconds of the start. storage, fetcher: None if off."""
 
     settings: GatewaySettings
     painter: Painter
     created: int
+    reader: ImageReader
+    storage: Storage | None
+    fetcher: UrlFetcher | None
 
 
 def gateway_of(request: Request) -> Gateway:

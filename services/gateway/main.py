@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from services.gateway.app import create_app
 from services.gateway.painter import Pipeline
 from services.gateway.settings import GatewaySettings
+from services.observe.logs import configure_logging
 from services.serving.server import DrainingServer, configuration, listen
 from services.wire.errors import ConfigError
 
@@ -25,7 +26,8 @@ def read_settings(**flags: object) -> GatewaySettings:
 
 
 def run(settings: GatewaySettings) -> int:
-    """Serve until a signal; the exit code."""
+    """Serve until a signal; the exit code. Raises ConfigError in one line that names the setting."""
+    configure_logging("gateway")
     painter = Pipeline(settings)
     bound = listen(settings.gateway_host, settings.gateway_port, "DIPTYCH_GATEWAY_PORT")
     host, port = bound.getsockname()[:2]

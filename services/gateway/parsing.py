@@ -74,13 +74,13 @@ def unknown(name: str, known: list[str]) -> ApiError:
 def coerced(fields: Mapping[str, str], kind: type[BaseModel]) -> dict[str, object]:
     """Form strings as the types that `kind` declares; what does not look like one stays a string, and is refused later.
 
-    An empty string counts as absent, except for the prompts.
+    An empty string counts as absent, except for the prompt: browsers send every field of a form.
     """
     properties = kind.model_json_schema()["properties"]
     return {
         name: _typed(value, _json_types(properties.get(name, {})))
         for name, value in fields.items()
-        if value or name not in properties or name == "prompt"
+        if value or name == "prompt"
     }
 
 
