@@ -111,6 +111,7 @@ class Pool:
 
     def _give_back(self, replica: Replica, work: float) -> None:
         replica.outstanding -= 1
+        replica.front_began = asyncio.get_running_loop().time()
         replica.work = max(0.0, replica.work - work) if replica.outstanding else 0.0
         metrics.REPLICA_OUTSTANDING.labels(self.stage, replica.url).set(replica.outstanding)
         self.serve()
@@ -145,6 +146,8 @@ class Pool:
             if replica is None or waiter.given.done():
                 continue
             self._waiting.remove(waiter)
+            if not replica.outstanding:
+                replica.front_began = asyncio.get_running_loop().time()
             replica.outstanding += 1
             replica.work += waiter.work
             replica.breaker.began()

@@ -36,6 +36,7 @@ class Replica:
         self.info: StageInfo | None = None
         self.outstanding = 0
         self.work = 0.0
+        self.front_began = 0.0  # event-loop time when the job in front of all others here began
         self.proven = True
         self.reason = "not asked yet"
         self.seconds_per_work: float | None = None
@@ -81,9 +82,13 @@ class Replica:
         return self.state == "ready"
 
     def seconds_ahead(self, fallback: float) -> float:
-        """Seconds of work in front of a new job. fallback: seconds per work before any was measured."""
+        """Seconds of work in front of a new job, less those that the job in front has had.
+
+        fallback: seconds per work before any was measured.
+        """
         elsewhere = self.info.steps_ahead if self.info and self._elsewhere else 0.0
-        return (self.work + elsewhere) * (self.seconds_per_work or fallback)
+        had = asyncio.get_running_loop().time() - self.front_began if self.outstanding else 0.0
+        return max(0.0, (self.work + elsewhere) * (self.seconds_per_work or fallback) - had)
 
     def heard(self, info: StageInfo) -> None:
         """A poll was answered."""
