@@ -1,6 +1,6 @@
 """The pipeline's share of the gateway's settings. `GatewaySettings` inherits them: one settings class a service."""
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -12,8 +12,16 @@ class PipelineSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="DIPTYCH_", frozen=True, env_ignore_empty=True, extra="ignore")
 
-    ar_urls: str = Field(default="http://127.0.0.1:8101", description="Where the AR replicas are.")
-    dit_urls: str = Field(default="http://127.0.0.1:8102", description="Where the DiT replicas are.")
+    ar_urls: str = Field(
+        default="http://127.0.0.1:8101",
+        validation_alias=AliasChoices("ar_urls", "DIPTYCH_AR_URLS", "AR_URLS"),
+        description="Where the AR replicas are.",
+    )
+    dit_urls: str = Field(
+        default="http://127.0.0.1:8102",
+        validation_alias=AliasChoices("dit_urls", "DIPTYCH_DIT_URLS", "DIT_URLS"),
+        description="Where the DiT replicas are.",
+    )
     resolve_interval: float = Field(default=5, gt=0, description="How often dns:// names are resolved again.")
     poll_interval: float = Field(default=1, gt=0, description="How often a replica is asked for its state.")
     poll_timeout: float = Field(default=5, gt=0, description="How long a replica may take to say its state.")
