@@ -13,7 +13,7 @@ from services.wire.errors import ConfigError
 
 MAX_FILES = 8
 
-# vLLM-Omni's `_DEEP_MERGE_KEYS` (config/stage_config.py): inside a stage these merge key by key, all others are replaced.
+# vLLM-Omni's `_DEEP_MERGE_KEYS` (config/stage_config.py): inside a stage these merge, all others are replaced.
 DEEP_STAGE_KEYS = frozenset(
     {"default_sampling_params", "default_pooling_params", "subtalker_sampling_params", "engine_extras", "engine_args"}
 )

@@ -5,26 +5,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from services.stages.findings import Finding, Findings, Place, shown
+from services.stages.connectors import check_references, read_connectors
+from services.stages.findings import Finding, Findings, Level, Place, shown
 from services.stages.inherit import load_merged
+from services.stages.keys import check_stage_keys, check_top_keys
 from services.stages.literal import Literals
 from services.stages.model import ConnectorSettings, Deployment, ResolvedStage, Role
-from services.stages.pairing import resolve_pair
-from services.stages.topology import StageKind, stage_kinds
-from services.stages.view import StageView, view_stage
+from services.stages.pairing import check_pairing
+from services.stages.parallel import check_devices, check_sharing, parallel_size
+from services.stages.rules import check_model_fit, check_stage_rules, check_top_rules, model_of
+from services.stages.sections import platform_views, stage_views
+from services.stages.view import StageView
 from services.stages.yaml_tree import Node
 from services.wire.errors import ConfigError
 
-# Not for vLLM-Omni: Diptych's own keys, and the wiring that its NIXL hand-off takes the place of.
-_NOT_HANDED_ON = frozenset({"devices", "num_replicas", "input_connectors", "output_connectors"})
+# Kept from vLLM-Omni: what Diptych sets by other means, and the wiring that its own hand-off takes the place of.
+_KEPT_BACK = frozenset({"model", "num_replicas", "input_connectors", "output_connectors", "async_chunk"})
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The outcome of a check: what could be resolved, and every finding."""
+    """The outcome of a check: what could be resolved (None if the file could not even be read), and every finding."""
 
     deployment: Deployment | None
     findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that stop a start."""
+        return tuple(item for item in self.findings if item.level is Level.ERROR)
 
 
 def resolve(path: Path, *, role: Role, environ: Mapping[str, str]) -> Deployment:
@@ -33,23 +42,22 @@ def resolve(path: Path, *, role: Role, environ: Mapping[str, str]) -> Deployment
     Raises `ConfigError` for the first error, in one line: the file with its line, the key, what is wrong, the mend.
     """
     inspection = inspect(path, role=role, environ=environ)
-    first = next((item for item in inspection.findings if item.level == "error"), None)
-    if first is not None or inspection.deployment is None:
-        message = str(first).replace(" error:", "", 1) if first else f"{path}: nothing to run"
-        raise ConfigError(message, param=first.key if first else None)
+    if inspection.errors or inspection.deployment is None:
+        first = inspection.errors[0]
+        subject = f"{first.key}: " if first.key else ""
+        raise ConfigError(f"{first.place}: {subject}{first.message}", param=first.key or None)
     return inspection.deployment
 
 
 def inspect(path: Path, *, role: Role, environ: Mapping[str, str]) -> Inspection:
     """Everything that a check of `path` finds. Never raises for what is in the file or the environment."""
     findings = Findings()
+    deployment = None
     try:
         root = load_merged(path, lambda node: _base_path(node, environ))
-        literals = Literals(root, environ, findings)
-        deployment = _deployment(path, root, literals, role, findings)
+        deployment = _deployment(path, root, Literals(root, environ, findings), role, findings)
     except ConfigError as error:
         findings.error(Place(path), "", error.message.removeprefix(f"{path}: "))
-        deployment = None
     return Inspection(deployment, tuple(findings.items))
 
 
@@ -65,44 +73,69 @@ def _base_path(node: Node, environ: Mapping[str, str]) -> str:
 
 
 def _deployment(path: Path, root: Node, literals: Literals, role: Role, findings: Findings) -> Deployment:
-    kinds = {kind.role: kind for kind in stage_kinds().values()}
-    views = {name: _view(root, kinds[name], literals, findings) for name in ("ar", "dit") if role in (name, "all")}
-    model = literals.value(("model",))
-    stages = {name: _stage(view, model, root, literals) for name, view in views.items() if view is not None}
-    return Deployment(path, stages.get("ar"), stages.get("dit"), _connector(literals), tuple(findings.items))
+    check_top_keys(root, literals.value, findings)
+    check_top_rules(root, literals, findings)
+    connector = read_connectors(root, literals, findings)
+    views = stage_views(root, role, literals, findings)
+    stages = {name: _stage(view, root, literals, findings) for name, view in views.items()}
+    _check_node(views, root, literals, findings)
+    return _assemble(path, stages, connector, findings)
 
 
-def _view(root: Node, kind: StageKind, literals: Literals, findings: Findings) -> StageView | None:
-    stages = root.value.get("stages") if isinstance(root.value, dict) else None
-    entries = stages.value if stages is not None and isinstance(stages.value, list) else []
-    for i, entry in enumerate(entries):
-        found = entry.value.get("stage_id") if isinstance(entry.value, dict) else None
-        if found is not None and found.value == kind.stage_id:
-            return view_stage(entry, ("stages", i), kind, literals, findings)
-    findings.error(root.place, "stages", f"no stage with stage_id {kind.stage_id} (the {kind.role} stage); add it")
-    return None
+def _assemble(
+    path: Path, stages: Mapping[str, ResolvedStage], connector: ConnectorSettings, findings: Findings
+) -> Deployment:
+    return Deployment(path, stages.get("ar"), stages.get("dit"), connector, tuple(findings.items))
 
 
-def _stage(view: StageView, model: Any, root: Node, literals: Literals) -> ResolvedStage:
+def _stage(view: StageView, root: Node, literals: Literals, findings: Findings) -> ResolvedStage:
+    """Check one stage, on every platform, and make it literal."""
     values = view.values
+    connectors = root.value.get("connectors") if isinstance(root.value, dict) else None
+    names = connectors.value if connectors and isinstance(connectors.value, dict) else {}
+    check_stage_keys(view, findings)
+    check_references(view, frozenset(names), findings)
+    model = model_of(view, root, literals, findings)
+    scheduler = check_pairing(view, None, findings)
+    platforms: dict[str, dict[str, Any]] = {}
+    for platform, own in platform_views(view.kind, root, literals, findings).items():
+        check_stage_keys(own, findings)
+        overlaid = view.overlaid(own)
+        check_pairing(overlaid, platform, findings)
+        check_devices(overlaid, findings)
+        check_model_fit(overlaid, model, literals.environ, findings)
+        platforms[platform] = _handed_on(own.values)
+    check_devices(view, findings)
+    check_stage_rules(view, findings)
+    check_model_fit(view, model, literals.environ, findings)
     return ResolvedStage(
         stage_id=view.kind.stage_id,
         role=view.kind.role,
         part=view.kind.part,
-        model=model if isinstance(model, str) else "",
-        devices=values.get("devices", "0"),
-        tensor_parallel_size=values.get("tensor_parallel_size", 1),
-        max_num_seqs=values.get("max_num_seqs", 1),
-        scheduler=resolve_pair(view.kind.execution_type, values.get("async_scheduling")),
-        engine_args={k: v for k, v in values.items() if k not in _NOT_HANDED_ON - {"devices"}},
-        default_sampling_params=values.get("default_sampling_params", {}),
-        sources=view.sources,
+        model=model,
+        devices=str(values.get("devices", "")),
+        tensor_parallel_size=parallel_size(values, "tensor_parallel_size"),
+        max_num_seqs=parallel_size(values, "max_num_seqs"),
+        scheduler=scheduler,
+        engine_args=_handed_on(values),
+        default_sampling_params=dict(values.get("default_sampling_params") or {}),
+        platforms=platforms,
+        sources=dict(view.sources),
     )
 
 
-def _connector(literals: Literals) -> ConnectorSettings:
-    found = literals.value(("connectors",))
-    for block in found.values() if isinstance(found, dict) else ():
-        if isinstance(block, dict) and block.get("name") == "NixlConnector":
-            return ConnectorSettings(extra=block.get("extra") or {})
-    return ConnectorSettings()
+def _handed_on(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in _KEPT_BACK}
+
+
+def _check_node(views: Mapping[str, StageView], root: Node, literals: Literals, findings: Findings) -> None:
+    """Devices that both stages claim, here and on each platform."""
+    if set(views) != {"ar", "dit"} or literals.value(("placement",)) == "separate_nodes":
+        return
+    if literals.value(("share_devices",)) is True:
+        return
+    check_sharing(views["ar"], views["dit"], findings)
+    silent = Findings()  # what is wrong inside the blocks has been said
+    ar, dit = (platform_views(views[name].kind, root, literals, silent) for name in ("ar", "dit"))
+    for platform in sorted(ar.keys() & dit.keys()):
+        check_sharing(views["ar"].overlaid(ar[platform]), views["dit"].overlaid(dit[platform]), findings)

@@ -14,7 +14,7 @@ PIPELINE_NAME = "glm_image"
 
 @dataclass(frozen=True, slots=True)
 class StageKind:
-    """A stage of the pipeline. part: the folder of the checkpoint that it loads, or the class for the diffusion part."""
+    """A stage of the pipeline. part: the folder of the checkpoint that holds its large model."""
 
     stage_id: int
     role: Literal["ar", "dit"]

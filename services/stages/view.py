@@ -1,4 +1,4 @@
-"""One stage of the file, made literal and flat: `engine_args`, `runtime` and `engine_extras` folded in as upstream does."""
+"""One stage of the file, literal and flat: `engine_args`, `runtime` and `engine_extras` folded in as upstream does."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +22,7 @@ class StageView:
     keys: dict[str, Key] = field(default_factory=dict)
     places: dict[str, Place] = field(default_factory=dict)
     sources: dict[str, Source] = field(default_factory=dict)
+    inner_sources: dict[tuple[str, str], Source] = field(default_factory=dict)
 
     def place_of(self, name: str) -> Place:
         """Where `name` is written; the stage itself if it is not."""
@@ -30,6 +31,15 @@ class StageView:
     def key_of(self, name: str) -> Key:
         """The full key of `name`."""
         return self.keys.get(name, (*self.key, name))
+
+    def overlaid(self, own: "StageView") -> "StageView":
+        """This stage with what a platform changes on top."""
+        view = StageView(self.kind, own.key, own.place)
+        for part in (self, own):
+            for name, value in part.values.items():
+                view.put(name, value, part.keys[name], part.places[name], part.sources.get(name))
+            view.inner_sources |= part.inner_sources
+        return view
 
     def put(self, name: str, value: Any, key: Key, place: Place, source: Source | None) -> None:
         """Take one literal value; a mapping goes over one that is there already."""
@@ -78,3 +88,7 @@ def _take(view: StageView, name: str, node: Node, key: Key, literals: Literals) 
     value = literals.value(key)
     if value is not None:  # null means "not given" to vLLM-Omni too
         view.put(name, value, key, node.place, literals.sources.get(key))
+        for inner in value if isinstance(value, dict) else ():
+            source = literals.sources.get((*key, inner))
+            if source is not None:
+                view.inner_sources[name, inner] = source

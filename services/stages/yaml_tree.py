@@ -50,7 +50,7 @@ def read_tree(path: Path) -> Node:
     """The tree of one file.
 
     Raises `ConfigError`: no such file, not a regular file, too large, not UTF-8, not YAML, a duplicate or non-text
-    key, an alias that contains itself or expands too far, a value that is no plain scalar, or a root that is no mapping.
+    key, an alias that contains itself or expands too far, a value that is no plain scalar, a root that is no mapping.
     """
     text = _read_text(path)
     try:
