@@ -45,8 +45,8 @@ def test_n_images_have_consecutive_seeds_and_differ(stack):
 
 def test_slots_are_released_after_the_reply(stack):
     _image(_generate(stack))
-    info = _eventually(lambda: _info(stack.ar), lambda info: info["handoff"]["slots"] == 0)
-    assert info["handoff"]["slots"] == 0
+    info = _eventually(lambda: _info(stack.ar), lambda info: info["handoff"]["slots_live"] == 0)
+    assert info["handoff"]["slots_live"] == 0
 
 
 def test_stage_times_are_in_the_server_timing_header(stack):
