@@ -1,7 +1,7 @@
 """The `diptych` command. Each sub-command imports its room only when it is called."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -80,3 +80,34 @@ def plan(context: click.Context) -> None:
 
     with command.make_context("plan", context.args, parent=context.parent) as inner:
         command.invoke(inner)
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path), default=Path("stage_configs/glm_image_cpu.yaml"))
+@click.option("--role", type=click.Choice(["ar", "dit", "all"]), default="all", show_default=True)
+@click.option("--json", "machine", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--explain", metavar="KEY", help="Say what a key does, and its default.")
+def check(file: Path, role: Literal["ar", "dit", "all"], machine: bool, explain: str | None) -> None:
+    """Resolve a stage configuration FILE, show where each value comes from, and what is wrong (exit 1)."""
+    from services.stages.command import check_file, explain_key
+
+    raise SystemExit(explain_key(explain) if explain else check_file(file, role, as_json=machine))
+
+
+@main.command()
+@click.argument("old", type=click.Path(path_type=Path))
+def migrate(old: Path) -> None:
+    """Print OLD, a file on the legacy stage_args schema, on the stages schema."""
+    from services.stages.command import migrate_file
+
+    raise SystemExit(migrate_file(old))
+
+
+@main.command("tiny-model")
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--seed", default=1234, show_default=True, help="Same seed, same bytes.")
+def tiny_model(directory: Path, seed: int) -> None:
+    """Write a 17 MB random GLM-Image checkpoint into DIRECTORY (kept if it is there already)."""
+    from services.omni.tiny_model import write_tiny_model
+
+    click.echo(f"tiny checkpoint: {write_tiny_model(directory, seed)}")

@@ -1,0 +1,1 @@
+"""Everything that touches vLLM-Omni: engines for one stage, the CPU platform, the tiny checkpoint."""
