@@ -80,7 +80,7 @@ async def _served(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
     bound = listen("127.0.0.1", 0, "-")
     server = uvicorn.Server(configuration(app))
     task = asyncio.create_task(server.serve(sockets=[bound]))
-    url = "http://127.0.0.1:{}".format(bound.getsockname()[1])
+    url = f"http://127.0.0.1:{bound.getsockname()[1]}"
     async with httpx.AsyncClient(base_url=url, timeout=20) as client:
         async with asyncio.timeout(20):
             while not server.started or (await client.get("/ready")).status_code != 200:
