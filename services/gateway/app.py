@@ -15,6 +15,8 @@ from services.gateway.image_input import ImageReader
 from services.gateway.jobs import Painter
 from services.gateway.middleware import BodyCap, Cors, ErrorNet, Identity
 from services.gateway.routes import files, images, models, probes
+from services.gateway.routes.playground import playground_routes, read_pages
+from services.gateway.routes.reference import reference_routes
 from services.gateway.settings import GatewaySettings
 from services.gateway.storage import Storage
 from services.gateway.url_fetch import UrlFetcher
@@ -61,8 +63,10 @@ def create_app(settings: GatewaySettings, painter: Painter) -> FastAPI:
         storage=storage,
         fetcher=UrlFetcher(settings.max_image_bytes, settings.fetch_timeout) if settings.fetch_urls else None,
     )
-    for router in (images.router, models.router, files.router, probes.router):
+    for router in (images.router, models.router, files.router, probes.router, reference_routes()):
         app.include_router(router)
+    if settings.playground:
+        app.include_router(playground_routes(read_pages()))
     errors.install(app)
     app.add_middleware(BodyCap, settings=settings)
     app.add_middleware(KeyGate, keys=Keys(settings.keys()))

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from services.gateway.app import create_app
 from services.gateway.painter import Pipeline
+from services.gateway.protocol import bounded
 from services.gateway.settings import GatewaySettings
 from services.observe.logs import configure_logging
 from services.serving.server import DrainingServer, configuration, listen
@@ -39,6 +40,6 @@ def run(settings: GatewaySettings) -> int:
             await asyncio.sleep(0.1)
 
     log.info("the gateway listens on http://%s:%d", host, port)
-    server = DrainingServer(configuration(create_app(settings, painter)), drain)
+    server = DrainingServer(bounded(configuration(create_app(settings, painter))), drain)
     server.run(sockets=[bound])
     return server.exit_code

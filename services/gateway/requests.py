@@ -9,7 +9,10 @@ MAX_IMAGES = 10
 MAX_SEED = 2**63 - 1
 MAX_IMAGE_URL = 20_971_520  # characters, a data URL included
 
-Prompt = Annotated[str, Field(min_length=1, max_length=MAX_PROMPT, description="What to paint.")]
+Prompt = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_PROMPT, description="What to paint.", json_schema_extra={"pattern": r"\S"}),
+]
 
 
 class PaintRequest(BaseModel):
@@ -20,7 +23,11 @@ class PaintRequest(BaseModel):
     prompt: Prompt
     model: str | None = Field(None, description="The served model's id or an alias; absent: the served model.")
     n: int | None = Field(None, ge=1, le=MAX_IMAGES, description="How many images: all of them or an error.")
-    size: str | None = Field(None, description="`auto`, or WIDTHxHEIGHT with sides of 64 to 2048 pixels, 4:1 at most.")
+    size: str | None = Field(
+        None,
+        description="`auto`, or WIDTHxHEIGHT with sides of 64 to 2048 pixels, 4:1 at most.",
+        json_schema_extra={"pattern": "^(auto|[0-9]{2,4}[xX][0-9]{2,4})$"},
+    )
     quality: Literal["auto", "standard", "low", "medium", "high", "hd"] | None = Field(
         None, description="Sets the number of denoising steps, unless num_inference_steps does."
     )

@@ -12,7 +12,7 @@ from services.observe.metrics import exposition
 router = APIRouter(tags=["probes"])
 
 
-@router.get("/live")
+@router.api_route("/live", methods=["GET", "HEAD"])
 async def live() -> dict[str, str]:
     """The process answers."""
     return {"status": "ok"}
@@ -27,8 +27,8 @@ async def ready(request: Request) -> Response:
     return JSONResponse({"status": "unavailable", "reason": reason, **error.body()}, 503, headers=error.headers)
 
 
-router.get("/ready")(ready)
-router.get("/health")(ready)
+router.api_route("/ready", methods=["GET", "HEAD"])(ready)
+router.api_route("/health", methods=["GET", "HEAD"])(ready)
 
 
 @router.get("/version")
