@@ -9,7 +9,7 @@ from contextlib import aclosing
 from services.gateway.admission import Admission, Place, shed, work_of
 from services.gateway.discovery import Discovery
 from services.gateway.estimates import Estimates
-from services.gateway.jobs import Job, JobEvent, Painted, Queued
+from services.gateway.jobs import Job, JobEvent, Painted, Partial, Queued
 from services.gateway.pipeline_settings import PipelineSettings
 from services.gateway.pool import Pool, PoolOptions
 from services.gateway.retries import RetryBudget
@@ -201,7 +201,7 @@ class Pipeline:
             try:
                 async with aclosing(self._once(place, run, seed, waited)) as events:
                     async for event in events:
-                        shown = shown or not isinstance(event, Queued)
+                        shown = shown or isinstance(event, Partial)
                         yield event
                 return
             except InvalidPriors as error:

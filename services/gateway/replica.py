@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable
 from typing import Literal, TypeVar
 
 import httpx
@@ -134,10 +134,14 @@ class Replica:
         self._interrupted.set()
         self._interrupted = asyncio.Event()
 
-    async def unless_lost(self, call: Coroutine[object, object, Result] | Awaitable[Result]) -> Result:
-        """The result of `call`. Raises StageUnavailable as soon as this replica is lost."""
+    def watch(self) -> asyncio.Event:
+        """Set when this replica is lost or restarted after now. Take it before a call, for all waits of that call."""
+        return self._interrupted
+
+    async def unless_lost(self, interrupted: asyncio.Event, call: Awaitable[Result]) -> Result:
+        """The result of `call`. Raises StageUnavailable as soon as `interrupted` (see `watch`) is set."""
         task = asyncio.ensure_future(call)
-        lost = asyncio.ensure_future(self._interrupted.wait())
+        lost = asyncio.ensure_future(interrupted.wait())
         try:
             await asyncio.wait({task, lost}, return_when="FIRST_COMPLETED")
             if not task.done():

@@ -122,7 +122,7 @@ class Priors:
         began = loop.time()
         try:
             async with asyncio.timeout_at(job.deadline + GRACE):
-                prior = await replica.unless_lost(replica.client.write(request))
+                prior = await replica.unless_lost(replica.watch(), replica.client.write(request))
         except BaseException as error:
             self._later(replica.client.forget(f"/v1/priors/{run}"))
             if isinstance(error, TimeoutError):
@@ -190,9 +190,10 @@ class Renders:
             previews=job.previews,
         )
         ended = False
+        interrupted = replica.watch()
         try:
             async with aclosing(replica.client.render(request)) as events:
-                while (event := await self._next(replica, job, events)) is not None:
+                while (event := await self._next(replica, interrupted, job.deadline, events)) is not None:
                     match event:
                         case Progress(step, total):
                             yield Step(step, total)
@@ -211,10 +212,16 @@ class Renders:
             if not ended:
                 self._later(replica.client.forget(f"/v1/renders/{run}"))
 
-    async def _next(self, replica: Replica, job: Job, events: AsyncGenerator[RenderEvent, None]) -> RenderEvent | None:
+    async def _next(
+        self,
+        replica: Replica,
+        interrupted: asyncio.Event,
+        deadline: float,
+        events: AsyncGenerator[RenderEvent, None],
+    ) -> RenderEvent | None:
         try:
-            async with asyncio.timeout_at(job.deadline + GRACE):
-                return await replica.unless_lost(anext(events, None))
+            async with asyncio.timeout_at(deadline + GRACE):
+                return await replica.unless_lost(interrupted, anext(events, None))
         except TimeoutError as error:
             raise DeadlineExceeded(f"{replica.url} did not paint the image in time") from error
 

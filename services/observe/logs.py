@@ -8,8 +8,8 @@ import time
 from services.observe.context import current_request_id
 from services.observe.settings import ObserveSettings
 
-OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "service", "request_id"}
-NOISY = ("httpx", "httpcore", "asyncio", "multipart")  # a line a poll or chunk, at info or debug
+OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "service", "request_id", "color_message"}
+NOISY = ("httpx", "httpcore", "asyncio", "multipart", "uvicorn")  # a line a poll or chunk, at info or debug
 
 
 class _Stamp(logging.Filter):
