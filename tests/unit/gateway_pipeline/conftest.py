@@ -116,7 +116,7 @@ async def stand_in(stage: str, capacity: int = 4) -> AsyncIterator[StandIn]:
     """A running replica; `stop_serving` is what the end of the context does."""
     listener = socket.create_server(("127.0.0.1", 0))
     replica = StandIn(stage, listener.getsockname()[1], capacity)
-    server = uvicorn.Server(uvicorn.Config(replica.app(), log_config=None, timeout_graceful_shutdown=1))
+    server = uvicorn.Server(uvicorn.Config(replica.app(), log_config=None, lifespan="off"))
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
