@@ -6,6 +6,7 @@ those. So an advertised address is a claim to check, not a setting that UCX obey
 
 import hashlib
 import ipaddress
+import os
 import socket
 from functools import cache
 from pathlib import Path
@@ -28,22 +29,46 @@ def device_of(host: str) -> str:
     """The network device that has the address `host`. Raises ConfigError if none has."""
     for device, addresses in psutil.net_if_addrs().items():
         if any(entry.address.partition("%")[0] == host for entry in addresses):
-            return device
+            return str(device)
     raise ConfigError(f"DIPTYCH_HANDOFF_BIND_HOST {host}: no network device of this machine has that address")
 
 
-def advertised(settings: HandoffSettings) -> str:
-    """The address for the ticket: the setting; else the bind address; else the one of the default route; else
-    loopback. Raises ConfigError where it contradicts the bind address."""
-    bind = ipaddress.ip_address(settings.bind_host)
+def advertised(settings: HandoffSettings, metadata: bytes) -> str:
+    """The address for the ticket: the setting; else the bind address; else that of the default route; else any
+    that UCX offers in `metadata`; else loopback. Raises ConfigError where the setting promises what UCX does not offer.
+    """
+    offered = offers(metadata)
     if settings.advertise_host is not None:
-        if bind.is_loopback and not ipaddress.ip_address(settings.advertise_host).is_loopback:
-            raise ConfigError(
-                f"DIPTYCH_HANDOFF_ADVERTISE_HOST {settings.advertise_host} cannot be reached while "
-                f"DIPTYCH_HANDOFF_BIND_HOST is {bind}"
-            )
+        _check_offered(settings.advertise_host, offered)
         return settings.advertise_host
-    return str(bind) if not bind.is_unspecified else _default_route()
+    if not ipaddress.ip_address(settings.bind_host).is_unspecified:
+        return settings.bind_host
+    route = _default_route()
+    return route if route in offered or not offered else offered[0]
+
+
+def offers(metadata: bytes) -> list[str]:
+    """This machine's addresses, loopback apart, that UCX packed into `metadata` (as 4 or 16 raw bytes)."""
+    own = (entry.address.partition("%")[0] for entries in psutil.net_if_addrs().values() for entry in entries)
+    found = []
+    for text in own:
+        try:
+            candidate = ipaddress.ip_address(text)
+        except ValueError:
+            continue  # a MAC address
+        if not candidate.is_loopback and candidate.packed in metadata:
+            found.append(text)
+    return found
+
+
+def _check_offered(host: str, offered: list[str]) -> None:
+    if ipaddress.ip_address(host).is_loopback or host in offered or "UCX_TLS" in os.environ:
+        return
+    raise ConfigError(
+        f"DIPTYCH_HANDOFF_ADVERTISE_HOST {host} is not among the addresses that UCX listens on "
+        f"({', '.join(offered) or 'loopback only'}): peers dial those, so set it to one of them, or let "
+        "DIPTYCH_HANDOFF_BIND_HOST name its network device"
+    )
 
 
 def _default_route() -> str:
@@ -52,11 +77,8 @@ def _default_route() -> str:
             probe.connect(("192.0.2.1", 9))  # TEST-NET-1: sends nothing, only asks the kernel for a route
         except OSError:
             return "127.0.0.1"
-        return str(probe.getsockname()[0])
-
-
-def check_reachable(host: str, metadata: bytes) -> None:
-    """Nothing yet is known of the metadata here but its bytes; see `offers`."""
+        host: str = probe.getsockname()[0]
+        return host
 
 
 def check_peer(host: str, peer_machine: str) -> None:

@@ -41,7 +41,7 @@ class Blake3:
         self._hash = blake3()
 
     def update(self, piece: torch.Tensor) -> None:
-        self._hash.update(memoryview(piece.cpu().numpy()))
+        self._hash.update(piece.cpu().numpy().data)
 
     def digest(self) -> bytes:
         return self._hash.digest(DIGEST_BYTES)
@@ -59,14 +59,14 @@ class PageSums:
         body, tail = piece[:whole], piece[whole:]
         if whole:
             rows, columns = _sums(body)
-            self._pages.update(memoryview(rows).cast("B"))
+            self._pages.update(rows.data.cast("B"))
             self._columns += columns
         if tail.numel():
-            self._pages.update(memoryview(tail.cpu().numpy()))
+            self._pages.update(tail.cpu().numpy().data)
 
     def digest(self) -> bytes:
         final = self._pages.copy()
-        final.update(memoryview(self._columns).cast("B"))
+        final.update(self._columns.data.cast("B"))
         return final.digest(DIGEST_BYTES)
 
 

@@ -4,7 +4,7 @@ It stands on NIXL's bindings, not on its Python class: that class fixes the prog
 burns a core in every idle process, and pickles descriptor lists.
 """
 
-import uuid
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -54,7 +54,9 @@ class NixlAgent:
     must; a consumer's READs progress when they are polled)."""
 
     def __init__(self, settings: HandoffSettings, *, role: str, progress: bool) -> None:
-        self.name = f"{role}-{uuid.uuid4().hex}"
+        if settings.require_rdma:
+            ucx.require_rdma()
+        self.name = f"{role}-{secrets.token_hex(8)}"  # UCX cuts names off at 31 bytes
         config = nixl.nixlAgentConfig()
         config.useProgThread = progress
         config.useListenThread = False

@@ -85,7 +85,7 @@ class Peers:
         ours, theirs = (self._transport.nixl, self._transport.ucx), (ticket.nixl, ticket.ucx)
         if ours != theirs:
             raise IncompatiblePeer(
-                f"the producer at {ticket.host} runs NIXL {theirs[0]} with UCX {theirs[1]}, this consumer NIXL {ours[0]} "
+                f"the producer at {ticket.host} runs NIXL {theirs[0]} with UCX {theirs[1]}, this one NIXL {ours[0]} "
                 f"with UCX {ours[1]}: run one image on both sides"
             )
 

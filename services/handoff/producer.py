@@ -1,5 +1,6 @@
 """The producer: publishes bundles into its arena and answers for every slot until it is free again."""
 
+import ctypes
 import secrets
 import threading
 import time
@@ -7,17 +8,16 @@ from collections.abc import Mapping
 
 import torch
 
-from services.handoff import address, checksum, layout, notice
+from services.handoff import address, bundle, checksum, layout
 from services.handoff.arena import Arena, Block
-from services.handoff.layout import Header, Memory, SlotState, TensorSpec
+from services.handoff.layout import Header, Memory, SlotState
 from services.handoff.settings import HandoffSettings
-from services.handoff.slots import Slot
+from services.handoff.slots import Slot, Slots
 from services.handoff.ticket import Region, Ticket
 from services.handoff.transport import Transport
 from services.wire.errors import ArenaFull
 
-_TICK = 0.25  # seconds between looks at the notices while slots are out
-_COUNTERS = ("published", "published_bytes", "released", "expired", "read", "abandoned", "quarantined", "refused")
+_TICK = 0.25  # seconds between looks at leases and notices: 4 wake-ups a second cost 0.1 % of a core
 
 
 class Producer:
@@ -29,25 +29,22 @@ class Producer:
 
     def __init__(self, settings: HandoffSettings, fingerprint: str, transport: Transport | None = None) -> None:
         self._settings, self._fingerprint = settings, fingerprint
-        self.host = address.advertised(settings)
         self._transport = transport or _nixl(settings)
-        address.check_reachable(self.host, self._transport.metadata())
-        self._dram = Arena(self._transport, settings.arena_bytes, oversize=settings.oversize_bytes)
-        self._vram: Arena | None = None
+        self.host = address.advertised(settings, self._transport.metadata())
+        self._arenas = [Arena(self._transport, settings.arena_bytes, oversize=settings.oversize_bytes)]
         if settings.vram_arena_bytes:
-            self._vram = Arena(
-                self._transport,
-                settings.vram_arena_bytes,
-                oversize=settings.oversize_bytes,
-                memory=Memory.VRAM,
-                device=settings.vram_device,
+            self._arenas.append(
+                Arena(
+                    self._transport,
+                    settings.vram_arena_bytes,
+                    oversize=settings.oversize_bytes,
+                    memory=Memory.VRAM,
+                    device=settings.vram_device,
+                )
             )
-        self._slots: dict[bytes, Slot] = {}
-        self._resting: dict[bytes, Slot] = {}
-        self._generation = 0
-        self._counts = dict.fromkeys(_COUNTERS, 0)
-        self._changed = threading.Condition()
-        self._closed = False
+        self._metadata: tuple[int, bytes] = (0, b"")
+        self._slots = Slots(settings)
+        self._stop = threading.Event()
         self._reaper = threading.Thread(target=self._reap_for_ever, name="handoff-leases", daemon=True)
         self._reaper.start()
 
@@ -59,230 +56,144 @@ class Producer:
     @property
     def outstanding(self) -> int:
         """Live slots: published, neither released nor expired."""
-        return len(self._slots)
+        return self._slots.live
 
     @property
     def unread(self) -> int:
         """Live slots that no READ has ended on yet."""
-        self._listen()
-        with self._changed:
-            return sum(1 for slot in self._slots.values() if not slot.ended)
+        self._slots.note(self._transport.notices())
+        return self._slots.unread
 
-    def publish(self, bundle: Mapping[str, torch.Tensor], lease: float | None = None) -> Ticket:
-        """Copies `bundle` (dense tensors of any shape and of a dtype in `layout.ITEM_BYTES`, on the CPU or on the
-        CUDA device of the CUDA region) into a slot that lives for `lease` seconds.
+    def publish(self, bundle_: Mapping[str, torch.Tensor], lease: float | None = None) -> Ticket:
+        """Copies a bundle of dense tensors (any shape, dtypes of `layout.ITEM_BYTES`, CPU or CUDA) into a slot that
+        lives for `lease` seconds.
 
-        Raises ArenaFull, TypeError or ValueError for a bundle that cannot travel.
+        Raises ArenaFull, and TypeError or ValueError for a bundle that cannot travel.
         """
-        specs, tensors = _describe(bundle, cuda=self._vram is not None)
-        regions = 2 if any(spec.region for spec in specs) else 1
-        places, lengths = layout.offsets(specs, regions)
+        described = bundle.describe(bundle_, cuda=len(self._arenas) > 1)
+        regions = 1 + any(spec.region for spec in described.specs)
+        places, lengths = layout.offsets(described.specs, regions)
         slot = self._open(lengths, min(lease or self._settings.lease, self._settings.max_lease))
         try:
-            ticket = self._fill(slot, specs, tensors, places)
+            ticket = self._fill(slot, described, places)
+            self._slots.add(slot, ticket.payload_bytes)
         except BaseException:
-            with self._changed:
-                self._free(slot)
+            slot.free()
             raise
-        with self._changed:
-            if self._closed:
-                self._free(slot)
-                raise ArenaFull("this producer is closed")
-            self._slots[slot.handoff_id] = slot
-            self._counts["published"] += 1
-            self._counts["published_bytes"] += ticket.payload_bytes
-            self._changed.notify_all()
         return ticket
 
     def release(self, handoff_id: bytes) -> bool:
         """Ends a slot's life; READs that begin later are refused by the header. False if it is not alive."""
-        self._listen()
-        with self._changed:
-            slot = self._slots.pop(handoff_id, None)
-            if slot is None:
-                return False
-            self._counts["released"] += 1
-            self._retire(slot, SlotState.RELEASED)
-        return True
+        self._slots.note(self._transport.notices())
+        return self._slots.release(handoff_id)
 
     def drained(self, timeout: float) -> bool:
-        """Waits until no slot is live, at most `timeout` seconds."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._slots, timeout)
+        """Waits until no slot is live, at most `timeout` seconds. Blocks: call it from a worker thread."""
+        return self._slots.wait_empty(timeout)
 
     def stats(self) -> dict[str, float]:
-        """Gauges and counters: slots live, resting (waiting for READs to end), leaked must stay 0."""
-        with self._changed:
-            held = sum(len(slot.blocks) for group in (self._slots, self._resting) for slot in group.values())
-            return {
-                "slots_live": float(len(self._slots)),
-                "slots_resting": float(len(self._resting)),
-                "blocks_held": float(held),
-                **self._dram.stats(),
-                **({f"vram_{name}": value for name, value in self._vram.stats().items()} if self._vram else {}),
-                **{name: float(count) for name, count in self._counts.items()},
-            }
+        """Gauges and counters; a slot is live, or resting until READs that may touch it have ended."""
+        found = self._slots.stats() | self._arenas[0].stats()
+        for arena in self._arenas[1:]:
+            found |= {f"vram_{name}": value for name, value in arena.stats().items()}
+        return found
 
     def close(self) -> None:
-        """Stops the reaper and the agent; slots that are still out are lost to their readers."""
-        with self._changed:
-            if self._closed:
-                return
-            self._closed = True
-            self._changed.notify_all()
+        """Stops the reaper and the agent; READs of slots that are still live fail."""
+        if self._stop.is_set():
+            return
+        self._stop.set()
         self._reaper.join(timeout=5)
-        self._slots.clear()
-        self._resting.clear()
-        self._dram.close()
-        if self._vram is not None:
-            self._vram.close()
+        self._slots.close()
+        for arena in self._arenas:
+            arena.close()
         self._transport.close()
 
     def _open(self, lengths: list[int], lease: float) -> Slot:
-        with self._changed:
-            if self._closed or len(self._slots) + len(self._resting) >= self._settings.max_slots:
-                self._counts["refused"] += 1
-                raise ArenaFull(
-                    f"{self._settings.max_slots} slots are taken, or this producer is closed", retry_after=1
-                )
-        blocks: list[tuple[Arena, Block]] = []
+        self._slots.check_room()
+        blocks: list[Block] = []
         try:
-            for arena, length in zip(self._arenas(), lengths, strict=False):
-                blocks.append((arena, self._allocate(arena, length)))
+            for arena, length in zip(self._arenas, lengths, strict=False):
+                blocks.append(self._allocate(arena, length))
         except ArenaFull:
-            for arena, block in blocks:
-                arena.free(block)
-            self._counts["refused"] += 1
+            self._slots.refused()
+            for block in blocks:
+                block.arena.free(block)
             raise
-        with self._changed:
-            self._generation += 1
-            return Slot(secrets.token_bytes(16), self._generation, blocks, time.monotonic() + lease)
-
-    def _arenas(self) -> list[Arena]:
-        return [self._dram] if self._vram is None else [self._dram, self._vram]
+        return Slot(secrets.token_bytes(16), self._slots.next_generation(), blocks, time.monotonic() + lease)
 
     def _allocate(self, arena: Arena, length: int) -> Block:
         try:
             return arena.allocate(length)
         except ArenaFull:
-            self._listen()
-            self._reap(time.monotonic())
+            self._reap()
             return arena.allocate(length)
 
-    def _fill(self, slot: Slot, specs: list[TensorSpec], tensors: list[torch.Tensor], places: list[int]) -> Ticket:
+    def _fill(self, slot: Slot, described: bundle.Described, places: list[int]) -> Ticket:
         payload = slot.length - layout.HEADER_BYTES
         algorithm = checksum.choose(payload, self._settings.checksum)
         header = Header(slot.handoff_id, slot.generation, payload, SlotState.FILLING, algorithm, bytes(16))
-        self._write_header(slot, header)
-        for spec, tensor, place in zip(specs, tensors, places, strict=True):
-            target = slot.blocks[spec.region][1].view[place : place + layout.aligned(spec.length)]
-            target[: spec.length].copy_(tensor)
-            target[spec.length :].zero_()  # what lay here before is nobody's business
-        digests = []
-        for index, (_, block) in enumerate(slot.blocks):
-            summed = checksum.start(algorithm)
-            summed.update(block.view[layout.HEADER_BYTES :] if index == 0 else block.view)
-            digests.append(summed.digest())
-        digest = checksum.combine(digests)
-        slot.state = SlotState.LIVE
-        self._write_header(slot, header._replace(state=SlotState.LIVE, digest=digest))
+        slot.write(header)
+        views = [block.view for block in slot.blocks]
+        for spec, flat, place in zip(described.specs, described.flat, places, strict=True):
+            _copy(flat, views[spec.region], place)
+        if len(views) > 1:
+            torch.cuda.current_stream(self._settings.vram_device).synchronize()
+        digest = _digest(algorithm, views)
+        slot.write(header._replace(state=SlotState.LIVE, digest=digest))
         return Ticket(
             handoff_id=slot.handoff_id,
             generation=slot.generation,
             instance=self._transport.name,
             host=self.host,
             machine=address.machine(),
-            agent=self._transport.metadata(),
+            agent=self._agent_metadata(),
             nixl=self._transport.nixl,
             ucx=self._transport.ucx,
-            regions=tuple(Region(*block.span) for _, block in slot.blocks),
-            tensors=tuple(specs),
+            regions=tuple(Region(*block.span) for block in slot.blocks),
+            tensors=described.specs,
             algorithm=algorithm,
             digest=digest,
             fingerprint=self._fingerprint,
             expires=time.time() + slot.expires - time.monotonic(),
         )
 
-    @staticmethod
-    def _write_header(slot: Slot, header: Header) -> None:
-        slot.blocks[0][1].view.numpy()[: layout.HEADER_BYTES] = memoryview(header.pack())
+    def _agent_metadata(self) -> bytes:
+        registrations = sum(arena.registrations for arena in self._arenas)
+        if self._metadata[0] != registrations:
+            self._metadata = (registrations, self._transport.metadata())
+        return self._metadata[1]
 
-    def _retire(self, slot: Slot, state: SlotState) -> None:
-        """Marks the header, so that a late READ is refused, and frees the slot or lets it rest. Under the lock."""
-        slot.state, slot.retired_at = state, time.monotonic()
-        self._write_header(slot, Header(slot.handoff_id, slot.generation, 0, state, 1, bytes(16)))
-        if self._free_at(slot) <= slot.retired_at:
-            self._free(slot)
-        else:
-            self._resting[slot.handoff_id] = slot
-            self._counts["quarantined"] += 1
-        self._changed.notify_all()
-
-    def _free_at(self, slot: Slot) -> float:
-        return slot.free_at(self._settings.announce_grace, self._settings.quarantine)
-
-    @staticmethod
-    def _free(slot: Slot) -> None:
-        while slot.blocks:
-            arena, block = slot.blocks.pop()
-            arena.free(block)
-
-    def _listen(self) -> None:
-        """Books the notices of consumers."""
-        messages = self._transport.notices()
-        now = time.monotonic()
-        with self._changed:
-            for raw in messages:
-                message = notice.unpack(raw)
-                if message is None:
-                    continue
-                slot = self._slots.get(message.handoff_id) or self._resting.get(message.handoff_id)
-                if slot is not None and slot.generation == message.generation:
-                    slot.note(message, now)
-                    self._counts["read"] += message.event is notice.Event.ENDED
-                    self._counts["abandoned"] += message.event is notice.Event.ABANDONED
-
-    def _reap(self, now: float) -> None:
-        with self._changed:
-            for slot in [slot for slot in self._slots.values() if slot.expires <= now]:
-                del self._slots[slot.handoff_id]
-                self._counts["expired"] += 1
-                self._retire(slot, SlotState.EXPIRED)
-            for slot in [slot for slot in self._resting.values() if self._free_at(slot) <= now]:
-                del self._resting[slot.handoff_id]
-                self._free(slot)
+    def _reap(self) -> None:
+        self._slots.note(self._transport.notices())
+        self._slots.reap()
 
     def _reap_for_ever(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait(_TICK if self._slots or self._resting else None)
-                if self._closed:
-                    return
-            self._listen()
-            self._reap(time.monotonic())
+        while not self._stop.wait(_TICK):
+            self._reap()
+
+
+def _copy(flat: torch.Tensor, view: torch.Tensor, place: int) -> None:
+    """`flat` to `view` at `place`, and zeros up to the next tensor: what lay there before is nobody's business."""
+    end = place + flat.numel()
+    if flat.is_cuda or view.is_cuda:
+        view[place:end].copy_(flat)
+    else:  # torch would wake its thread pool from 32 KiB on, which costs more than the copy
+        ctypes.memmove(view.data_ptr() + place, flat.data_ptr(), flat.numel())
+    if end % layout.ALIGNMENT:
+        view[end : layout.aligned(end)].zero_()
+
+
+def _digest(algorithm: checksum.Algorithm, views: list[torch.Tensor]) -> bytes:
+    digests = []
+    for index, view in enumerate(views):
+        summed = checksum.start(algorithm)
+        summed.update(view if index else view[layout.HEADER_BYTES :])
+        digests.append(summed.digest())
+    return checksum.combine(digests)
 
 
 def _nixl(settings: HandoffSettings) -> Transport:
-    from services.handoff.nixl_agent import NixlAgent  # so that the double works where NIXL is not installed
+    from services.handoff.nixl_agent import NixlAgent  # here, so that the double works where NIXL is not installed
 
     return NixlAgent(settings, role="ar", progress=True)
-
-
-def _describe(bundle: Mapping[str, torch.Tensor], *, cuda: bool) -> tuple[list[TensorSpec], list[torch.Tensor]]:
-    """Specs, and the tensors as flat uint8 on their own device."""
-    if not bundle:
-        raise ValueError("an empty bundle: publish at least one tensor")
-    specs, flat = [], []
-    for name, tensor in bundle.items():
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        if dtype not in layout.ITEM_BYTES or tensor.layout is not torch.strided:
-            raise TypeError(
-                f"{name}: {dtype} ({tensor.layout}) cannot travel; send a dense tensor of {set(layout.ITEM_BYTES)}"
-            )
-        if tensor.device.type not in ("cpu", "cuda"):
-            raise TypeError(f"{name}: on {tensor.device}; send it from the CPU or a CUDA device")
-        plain = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-        on_device = tensor.is_cuda and cuda
-        specs.append(TensorSpec(name, dtype, tuple(tensor.shape), 1 if on_device else 0))
-        flat.append(plain.view(torch.uint8))
-    return specs, flat

@@ -1,6 +1,6 @@
 """The consumer's one thread that calls NIXL: it runs every fetch as a generator and polls their READs.
 
-A generator yields while its READ is in flight. When its caller gave up (deadline, cancellation) it goes on alone
+A generator yields while its READ is in flight. When its caller has left (deadline, cancellation) it goes on alone
 until NIXL reports the READ as ended; only then does the memory go back. That is the quarantine.
 """
 
@@ -9,47 +9,39 @@ import queue
 import secrets
 import threading
 import time
-from collections import deque
+import weakref
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 
-from services.handoff import checksum, layout
 from services.handoff.arena import Arena, Block
-from services.handoff.layout import Header, Memory, SlotState
+from services.handoff.bundle import rebuild
+from services.handoff.layout import Memory
 from services.handoff.notice import Event, Notice
 from services.handoff.peers import Peer, Peers
+from services.handoff.pull import Pull
 from services.handoff.settings import HandoffSettings
 from services.handoff.ticket import Ticket
-from services.handoff.transport import Span, Transport
-from services.wire.errors import ArenaFull, HandoffError, IntegrityError, LeaseExpired, PeerGone, TicketInvalid
+from services.handoff.transport import Transport
+from services.wire.errors import ArenaFull, HandoffError, PeerGone, TicketInvalid
 
-_SPIN = 200e-6  # seconds of polling without a rest: most small READs end within it
-_REST = (20e-6, 2e-3)  # seconds between polls after that, growing
-_DEPTH = 2  # READs in flight of one fetch
+_SPIN = 300e-6  # seconds of polling without a rest: most small READs end within it
+_REST_FIRST, _REST_MOST = 20e-6, 2e-3  # seconds between polls after that, growing by half
+_REST_QUARANTINE = 50e-3  # seconds between polls when nobody waits
 _log = logging.getLogger(__name__)
 
-Landed = list[tuple[Arena, Block]]
-Steps = Generator[None, None, None]
-
-
-class Piece(NamedTuple):
-    """A part of one region, in bytes from its start."""
-
-    region: int
-    start: int
-    stop: int
+Bundle = dict[str, torch.Tensor]
+Steps = Generator[bool, None, None]  # yields whether anything moved since
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One fetch. over: its caller has left, by deadline or cancellation. resolve: called once, from the thread."""
+    """One fetch. resolve: called once, from the reader's thread. over: its caller has left."""
 
     ticket: Ticket
-    resolve: Callable[[Landed | None, BaseException | None], None]
+    resolve: Callable[[Bundle | HandoffError], None]
     over: bool = False
     read: bytes = field(default_factory=lambda: secrets.token_bytes(8))
 
@@ -61,144 +53,168 @@ class Reader:
         self._settings, self._transport, self._arenas = settings, transport, arenas
         self.peers = Peers(transport, cap=settings.max_peers, require_rdma=settings.require_rdma)
         self.counts = dict.fromkeys(("reads", "bytes_moved", "read_seconds", "quarantined", "reconnects"), 0.0)
-        self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._freed: deque[tuple[Arena, Block]] = deque()
+        self._inbox: queue.SimpleQueue[Job | Block | None] = queue.SimpleQueue()
         self._jobs: dict[Job, Steps] = {}
-        self._verifier = ThreadPoolExecutor(1, "handoff-verify")
+        self._summer = ThreadPoolExecutor(1, "handoff-checksum")
         self._thread = threading.Thread(target=self._run, name="handoff-reader", daemon=True)
         self._thread.start()
 
     @property
     def in_flight(self) -> int:
         """Fetches under way, quarantined ones included."""
-        return len(self._jobs) + self._inbox.qsize()
+        return len(self._jobs)
 
     @property
-    def quarantined(self) -> int:
-        """READs whose caller has left and whose memory NIXL still may write."""
+    def in_quarantine(self) -> int:
+        """READs whose caller has left and whose memory NIXL may still write."""
         return sum(1 for job in list(self._jobs) if job.over)
 
     def submit(self, job: Job) -> None:
         """Raises ArenaFull if too many are under way."""
-        if self.in_flight >= self._settings.max_fetches:
+        if len(self._jobs) + self._inbox.qsize() >= self._settings.max_fetches:
             raise ArenaFull(f"this consumer runs {self._settings.max_fetches} READs at a time", retry_after=1)
         self._inbox.put(job)
 
-    def give_back(self, landed: Landed) -> None:
-        """Frees landing memory. From any thread, also from a finalizer: it takes no lock."""
-        self._freed.extend(landed)
-
     def close(self) -> None:
+        """Ends the thread; fetches under way fail. Their memory is never used again in this process."""
         self._inbox.put(None)
         self._thread.join(timeout=5)
-        self._verifier.shutdown(wait=True)
+        self._summer.shutdown(wait=True)
 
     def _run(self) -> None:
-        idle_since = time.monotonic()
-        rest = 0.0
+        moved_at, rest = time.monotonic(), 0.0
         while True:
-            try:
-                job = self._inbox.get(block=not self._jobs or rest > 0, timeout=rest if self._jobs else None)
-            except queue.Empty:
-                pass
-            else:
-                if job is None:
-                    break
-                self._jobs[job] = self._fetch(job)
+            for item in self._arrivals(rest):
+                if item is None:
+                    self._fail_all()
+                    return
+                if isinstance(item, Job):
+                    self._jobs[item] = self._fetch(item)
+                    moved_at = time.monotonic()
+                else:
+                    item.arena.free(item)
             if self._advance():
-                idle_since, rest = time.monotonic(), 0.0
-            elif time.monotonic() - idle_since > _SPIN:
-                rest = min(max(rest * 1.5, _REST[0]), _REST[1])
-        for job in list(self._jobs):
-            job.resolve(None, HandoffError("this consumer is closed"))
+                moved_at = time.monotonic()
+            rest = self._rest(time.monotonic() - moved_at, rest)
+
+    def _arrivals(self, rest: float) -> list[Job | Block | None]:
+        """What came in; waits for it as long as nothing else is to do."""
+        found: list[Job | Block | None] = []
+        try:
+            found.append(self._inbox.get(rest > 0 or not self._jobs, rest if self._jobs else None))
+            while not self._inbox.empty():
+                found.append(self._inbox.get_nowait())
+        except queue.Empty:
+            return found
+        return found
+
+    def _rest(self, still: float, rest: float) -> float:
+        if still < _SPIN:
+            return 0.0
+        most = _REST_MOST if any(not job.over for job in self._jobs) else _REST_QUARANTINE
+        return min(max(rest * 1.5, _REST_FIRST), most)
 
     def _advance(self) -> bool:
-        """One step of every job; True if any of them ended."""
-        ended = False
+        """One step of every job; True if anything moved."""
+        moved = False
         for job, steps in list(self._jobs.items()):
+            ended = False
             try:
-                next(steps)
+                moved |= next(steps)
             except StopIteration:
                 ended = True
+            if ended:
+                moved = True
                 del self._jobs[job]
-        self._sweep()
-        return ended
+        return moved
 
-    def _sweep(self) -> None:
-        while self._freed:
-            arena, block = self._freed.popleft()
-            arena.free(block)
+    def _fail_all(self) -> None:
+        for job in self._jobs:
+            job.resolve(HandoffError("this consumer is closed"))
 
     def _fetch(self, job: Job) -> Steps:
-        landed: Landed = []
+        blocks: list[Block] = []
         try:
-            yield from self._land(job, landed)
-            yield from self._attempt(job, landed)
+            yield from self._land(job, blocks)
+            yield from self._attempts(job, blocks)
         except HandoffError as error:
-            self.give_back(landed)
-            job.resolve(None, error)
+            job.resolve(error)
         except Exception as error:  # noqa: BLE001 - a defect of ours must fail one fetch, not the thread of all
             _log.exception("a fetch failed in an unforeseen way")
-            self.give_back(landed)
-            job.resolve(None, HandoffError(f"fetch failed: {error!r}"))
-        else:
-            if job.over:
-                self.give_back(landed)
-            else:
-                job.resolve(landed, None)
+            job.resolve(HandoffError(f"fetch failed: {error!r}"))
+        finally:
+            for block in blocks:
+                block.arena.free(block)
 
-    def _land(self, job: Job, landed: Landed) -> Steps:
-        """Waits for landing memory as long as the caller waits."""
+    def _land(self, job: Job, blocks: list[Block]) -> Steps:
+        """Takes landing memory, and waits for it as long as the caller waits."""
         for region in job.ticket.regions:
             arena = self._arenas.get(region.memory)
             if arena is None:
-                raise TicketInvalid("the bundle is in VRAM, this consumer has no VRAM arena (vram_arena_bytes)")
+                raise TicketInvalid("the bundle is in VRAM; give this consumer a CUDA region (VRAM_ARENA_BYTES)")
             while True:
                 try:
-                    landed.append((arena, arena.allocate(region.length)))
+                    blocks.append(arena.allocate(region.length))
                     break
                 except ArenaFull:
-                    if job.over:
+                    if job.over or (not self._jobs and not arena.bytes_in_use):
                         raise
-                self._sweep()
-                yield
+                yield False
 
-    def _attempt(self, job: Job, landed: Landed) -> Steps:
-        """The READ, once more with a fresh connection if the kept one turns out to be dead."""
-        for again in (False, True):
+    def _attempts(self, job: Job, blocks: list[Block]) -> Steps:
+        """The READ, and once more on a fresh connection if the kept one turns out to be dead."""
+        for last in (False, True):
             if job.over:
                 return
             peer, known = self.peers.of(job.ticket)
             peer.users += 1
             try:
-                yield from self._pull(job, peer, landed)
+                yield from self._read(job, peer, blocks)
                 return
             except PeerGone:
                 self.peers.drop(peer)
-                if again or not known or job.over:
+                if last or not known or job.over:
                     raise
                 self.counts["reconnects"] += 1
             finally:
                 peer.users -= 1
 
-    def _pull(self, job: Job, peer: Peer, landed: Landed) -> Steps:
+    def _read(self, job: Job, peer: Peer, blocks: list[Block]) -> Steps:
+        """One attempt. It returns or raises only when NIXL is done with the memory."""
         notice = Notice(Event.BEGINS, job.ticket.handoff_id, job.ticket.generation, job.read)
-        started = time.perf_counter()
         self._transport.notify(peer.name, notice.pack())
-        good = False
+        started = time.perf_counter()
+        end = Event.ABANDONED
         try:
-            sums = [checksum.start(job.ticket.algorithm) for _ in landed]
-            yield from self._read(job, peer, landed, sums)
+            pull = Pull(job.ticket, blocks, self._transport, self._summer, self._settings.chunk_bytes)
+            yield from self._wait(job, pull)
+            if pull.failure is not None:
+                raise pull.failure
             if not job.over:
-                self._verify(job.ticket, landed, sums)
-                good = True
+                pull.verify()
+                end = Event.ENDED
                 self._book(peer, job.ticket.payload_bytes, time.perf_counter() - started)
+                job.resolve(self._bundle(job.ticket, blocks))
         finally:
-            event = Event.ENDED if good else Event.ABANDONED
-            try:
-                self._transport.notify(peer.name, notice._replace(event=event).pack())
-            except HandoffError as error:
-                _log.info("the end of a READ could not be reported to %s: %s", peer.name, error)
+            self._report(peer, notice._replace(event=end))
+
+    def _wait(self, job: Job, pull: Pull) -> Steps:
+        quarantined = False
+        while not pull.landed:
+            if job.over:
+                pull.stop()
+                if not quarantined:
+                    quarantined = True
+                    self.counts["quarantined"] += 1
+            moved = pull.advance()
+            if not pull.landed:
+                yield moved
+
+    def _report(self, peer: Peer, notice: Notice) -> None:
+        try:
+            self._transport.notify(peer.name, notice.pack())
+        except HandoffError as error:
+            _log.info("the end of a READ could not be reported to %s: %s", peer.name, error)
 
     def _book(self, peer: Peer, length: int, seconds: float) -> None:
         peer.book(length, seconds)
@@ -206,93 +222,26 @@ class Reader:
         self.counts["bytes_moved"] += length
         self.counts["read_seconds"] += seconds
 
-    def _read(self, job: Job, peer: Peer, landed: Landed, sums: list[checksum.Checksum]) -> Steps:
-        """Every piece of every region. Returns or raises only when nothing is in flight any more."""
-        todo = deque(_pieces(job.ticket, self._settings.chunk_bytes))
-        flying: deque[tuple[int, Piece]] = deque()
-        sum_in_thread = len(todo) > 1
-        summing: list[Future[None]] = []
-        failure: HandoffError | None = None
-        counted = False
-        while todo or flying:
-            while todo and len(flying) < _DEPTH and not failure and not job.over:
-                piece = todo.popleft()
-                try:
-                    flying.append((self._start(job.ticket, peer, landed, piece), piece))
-                except HandoffError as error:
-                    failure = error
-            if failure or job.over:
-                todo.clear()
-            if not flying:
-                break
-            handle, piece = flying[0]
-            try:
-                done = self._transport.finished(handle)
-            except HandoffError as error:
-                failure, done = failure or error, True
-            if done:
-                flying.popleft()
-                self._transport.release(handle)
-                if not failure and not job.over:
-                    part = _part(landed, piece)
-                    if sum_in_thread:
-                        summing.append(self._verifier.submit(sums[piece.region].update, part))
-                    else:
-                        sums[piece.region].update(part)
+    def _bundle(self, ticket: Ticket, blocks: list[Block]) -> Bundle:
+        """The tensors. Small and VRAM bundles are copied; the memory of a big one is lent: it comes back to the inbox
+        when the last tensor over it is garbage."""
+        if ticket.payload_bytes <= self._settings.copy_below:
+            return rebuild(ticket.tensors, [_copy(block) for block in blocks])
+        views = []
+        for block in list(blocks):
+            if block.arena.memory is Memory.VRAM:
+                views.append(_copy(block))
                 continue
-            if job.over and not counted:
-                counted = True
-                self.counts["quarantined"] += 1
-            yield
-        while not all(future.done() for future in summing):
-            yield
-        if failure:
-            raise failure
-
-    def _start(self, ticket: Ticket, peer: Peer, landed: Landed, piece: Piece) -> int:
-        region, length = ticket.regions[piece.region], piece.stop - piece.start
-        remote = Span(region.address + piece.start, length, region.memory, region.device)
-        local = landed[piece.region][1].span
-        return self._transport.read(
-            peer.name, remote, local._replace(address=local.address + piece.start, length=length)
-        )
-
-    def _verify(self, ticket: Ticket, landed: Landed, sums: list[checksum.Checksum]) -> None:
-        header = Header.unpack(bytes(landed[0][1].view[: layout.HEADER_BYTES].numpy()))
-        _check_header(header, ticket)
-        digest = checksum.combine([summed.digest() for summed in sums])
-        if digest != ticket.digest or header.digest != ticket.digest:
-            raise IntegrityError(
-                f"the bytes of {ticket.handoff_id.hex()} do not have the checksum that its ticket promises"
-            )
+            lent = block.raw
+            weakref.finalize(lent, self._inbox.put, block).atexit = False
+            views.append(torch.from_numpy(lent))
+            blocks.remove(block)  # its owner is now the array
+        return rebuild(ticket.tensors, views)
 
 
-def _pieces(ticket: Ticket, chunk: int) -> list[Piece]:
-    """The header comes with the first piece, so that page sums stay on page borders of the payload."""
-    pieces = []
-    for index, region in enumerate(ticket.regions):
-        shift = layout.HEADER_BYTES if index == 0 else 0
-        borders = [0, *range(shift + chunk, region.length, chunk), region.length]
-        pieces += [Piece(index, start, stop) for start, stop in zip(borders, borders[1:], strict=False)]
-    return pieces
-
-
-def _part(landed: Landed, piece: Piece) -> torch.Tensor:
-    start = layout.HEADER_BYTES if piece.region == 0 and piece.start == 0 else piece.start
-    return landed[piece.region][1].view[start : piece.stop]
-
-
-def _check_header(header: Header, ticket: Ticket) -> None:
-    mine = header.handoff_id == ticket.handoff_id and header.generation == ticket.generation
-    if mine and header.state == SlotState.EXPIRED:
-        raise LeaseExpired("the slot's lease ended before the READ: run the AR stage again")
-    if mine and header.state == SlotState.RELEASED:
-        raise TicketInvalid("the slot was released: a ticket is good until then, and not again", param="ticket")
-    if not mine and header.generation > ticket.generation:
-        raise TicketInvalid(
-            f"the slot is in its generation {header.generation}, the ticket is of {ticket.generation}: it was released, "
-            "or its lease ended, and the place was used again",
-            param="ticket",
-        )
-    if not mine or header.state != SlotState.LIVE or header.length != ticket.payload_bytes:
-        raise IntegrityError("the header in the slot is not the one that the ticket promises")
+def _copy(block: Block) -> torch.Tensor:
+    if block.arena.memory is Memory.DRAM:
+        return torch.from_numpy(block.raw.copy())
+    copy = block.view.clone()
+    torch.cuda.current_stream(block.arena.device).synchronize()
+    return copy

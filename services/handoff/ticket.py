@@ -5,6 +5,7 @@ On the wire: `DPT`, one byte of schema, 32 bytes of HMAC-SHA256 (zeros if there 
 
 import hmac
 import time
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -92,7 +93,7 @@ def unseal(raw: bytes, key: bytes | None, fingerprint: str, *, skew: float = 0.0
         raise TicketInvalid(f"the ticket does not decode: {error}", param="ticket") from error
     if ticket.fingerprint != fingerprint:
         raise IncompatiblePeer(
-            f"the producer serves model {ticket.fingerprint!r}, this consumer serves {fingerprint!r}: load one checkpoint"
+            f"the producer serves model {ticket.fingerprint!r}, this consumer {fingerprint!r}: load one checkpoint"
         )
     if not time.time() <= ticket.expires + skew:  # also refuses NaN
         raise LeaseExpired(f"the ticket expired {time.time() - ticket.expires:.1f} s ago")
@@ -101,7 +102,17 @@ def unseal(raw: bytes, key: bytes | None, fingerprint: str, *, skew: float = 0.0
 
 
 def _mac(body: bytes, key: bytes | None) -> bytes:
-    return _UNSIGNED if key is None else hmac.digest(key, bytes([SCHEMA]) + body, "sha256")
+    if key is None:
+        return _UNSIGNED
+    keyed = _keyed(key).copy()
+    keyed.update(body)
+    return keyed.digest()
+
+
+@lru_cache(maxsize=4)
+def _keyed(key: bytes) -> hmac.HMAC:
+    """The part of the HMAC that does not depend on the ticket: half of its cost."""
+    return hmac.new(key, bytes([SCHEMA]), "sha256")
 
 
 def _check_signature(mac: bytes, body: bytes, key: bytes | None) -> None:
