@@ -135,6 +135,11 @@ class Literals:
             or (isinstance(value, int) and abs(value) < 2**63)
             or (isinstance(value, float) and math.isfinite(value))
         )
+        if fits and isinstance(value, str) and "${" in value:
+            self.findings.error(
+                node.place, key, f"{shown(value)} would be resolved once more by vLLM-Omni; write it out"
+            )
+            return _FAILED
         if fits:
             return value
         self.findings.error(node.place, key, f"resolves to {shown(value)}, which no setting takes")

@@ -120,7 +120,7 @@ def _stage(view: StageView, root: Node, literals: Literals, findings: Findings) 
         engine_args=_handed_on(values),
         default_sampling_params=dict(values.get("default_sampling_params") or {}),
         platforms=platforms,
-        sources=dict(view.sources),
+        sources=view.sources | {f"{outer}.{inner}": src for (outer, inner), src in view.inner_sources.items()},
     )
 
 

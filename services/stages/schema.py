@@ -100,9 +100,9 @@ def nested_fields(execution_type: str, key: str) -> Mapping[str, UpstreamField] 
 
 
 @cache
-def nixl_extra_keys() -> frozenset[str]:
-    """The settings that vLLM-Omni's `NixlConnector` reads from its `extra`."""
-    found = set()
+def nixl_extra_keys() -> Mapping[str, str | None]:
+    """The settings that vLLM-Omni's `NixlConnector` reads from its `extra`, with the default written there."""
+    found: dict[str, str | None] = {}
     for node in ast.walk(definitions(_NIXL)["NixlConnector"]):
         if (
             isinstance(node, ast.Call)
@@ -111,8 +111,8 @@ def nixl_extra_keys() -> frozenset[str]:
             and ast.unparse(node.func.value) == "self.config"
             and isinstance(node.args[0], ast.Constant)
         ):
-            found.add(str(node.args[0].value))
-    return frozenset(found)
+            found[str(node.args[0].value)] = ast.unparse(node.args[1]) if len(node.args) > 1 else None
+    return found
 
 
 @cache
