@@ -9,11 +9,12 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 RECORDER = """#!/usr/bin/env bash
+recorded() { for name in "$@"; do until [[ -e $RECORDS/$name ]]; do sleep 0.01; done; done; }
+[[ $1 == wait ]] || trap 'echo "$1" >> "$RECORDS/stopped"; exit 0' TERM
 { echo "command=$*"; env; } > "$RECORDS/$1.tmp"
 mv "$RECORDS/$1.tmp" "$RECORDS/$1"
-[[ $1 == wait ]] && exit 0
-[[ $1 == "${DIES:-none}" ]] && exit 3
-trap 'echo "$1" >> "$RECORDS/stopped"; exit 0' TERM
+[[ $1 == "${DIES:-}" ]] && recorded ar gateway && exit 3
+[[ $1 == wait && -z ${DIES:-} ]] && recorded $(printf '%s\n' "${@:4}" | cut -d= -f1) && exit 0
 while :; do sleep 0.05; done
 """
 
