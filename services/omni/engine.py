@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from typing import Any
 
@@ -62,7 +62,7 @@ class SingleStageEngine:
                 raise
             self._processes = children.found()
 
-    async def generate(self, prompt: Any, sampling: Any, request_id: str) -> AsyncIterator[Any]:
+    async def generate(self, prompt: Any, sampling: Any, request_id: str) -> AsyncGenerator[Any, None]:
         """Run one request; yields vLLM-Omni's outputs. Closing the iterator, or cancelling the task, aborts it.
 
         Raises:

@@ -5,7 +5,7 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,8 +15,10 @@ Bundle: TypeAlias = "Mapping[str, torch.Tensor]"
 Pixels: TypeAlias = "np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]"  # [height, width, 3], RGB
 
 PRIOR_TOKENS = "prior_token_ids"  # int32 [rows * columns], the large grid, row by row
-CONDITION_TOKENS = "condition_token_ids"  # int32 [n], the condition image's VQ codes (edits)
-CONDITION_IMAGE = "condition_image"  # uint8 [height, width, 3], RGB (edits)
+CONDITION_TOKENS = (
+    "condition_token_ids"  # int32 [(height/16)(width/16)], the condition image's codes, 2x upsampled (edits)
+)
+CONDITION_IMAGE = "condition_image"  # uint8 [height, width, 3], RGB, both sides multiples of 32 (edits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,14 @@ class StageEngine(Protocol):
     async def abort(self, request_id: str) -> None: ...
     async def check_health(self) -> None: ...
     async def stop(self) -> None: ...
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """An engine that knows when it last made progress; a supervisor finds hung workers by it."""
+
+    def stalled(self) -> float:
+        """Seconds since the last step (or token) while there is work; 0 when idle."""
 
 
 class PriorEngine(StageEngine, Protocol):

@@ -11,7 +11,8 @@ PRIOR_PATCH = 32  # pixels a side that one prior token stands for
 LATENT_PATCH = 16  # pixels a side that one DiT token stands for: VAE factor 8 x patch 2
 PREVIEW_SIDE = 16  # tokens a side of the square preview grid that text-to-image writes first
 MIN_SIDE, MAX_SIDE, MAX_RATIO = 64, 2048, 4  # pixels, pixels, longer over shorter side
-NUM_PRIOR_CODES = 16384  # legal prior tokens are 0..16383; 16385 ends the sequence
+NUM_PRIOR_CODES = 16384  # legal prior tokens are 0..16383
+IMAGE_END = 16385  # the token that ends the sequence
 
 
 class Grid(NamedTuple):
