@@ -15,7 +15,7 @@ PORT_RANGE = re.compile(r"^(\d{1,5})-(\d{1,5})$")
 class HandoffSettings(BaseSettings):
     """Sizes in bytes, times in seconds unless the name says otherwise."""
 
-    model_config = SettingsConfigDict(env_prefix="DIPTYCH_HANDOFF_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="DIPTYCH_HANDOFF_", frozen=True, env_ignore_empty=True, extra="ignore")
 
     arena_bytes: int = Field(64 * MIB, ge=MIB, description="One registered region of host memory a process.")
     vram_arena_bytes: int = Field(0, ge=0, description="The same on the CUDA device; 0: no CUDA region.")
@@ -41,7 +41,9 @@ class HandoffSettings(BaseSettings):
         1000, ge=0, description="Rest of NIXL's progress thread, microseconds; 0 burns a core."
     )
     require_rdma: bool = Field(
-        False, validation_alias=AliasChoices("require_rdma", "DIPTYCH_REQUIRE_RDMA", "DIPTYCH_HANDOFF_REQUIRE_RDMA")
+        False,
+        validation_alias=AliasChoices("require_rdma", "DIPTYCH_REQUIRE_RDMA", "DIPTYCH_HANDOFF_REQUIRE_RDMA"),
+        description="Refuse to run over TCP.",
     )
     transfer_deadline: float = Field(30.0, gt=0, description="Upper bound of one READ, whatever the caller allows.")
     chunk_bytes: int = Field(4 * MIB, ge=65536, description="Bytes of one NIXL READ; bigger bundles take several.")
