@@ -41,6 +41,18 @@ class Finding:
         return f"{self.place}: {self.level}: {subject}{self.message}"
 
 
+class Refused(Exception):
+    """A file that cannot be read any further: the one finding that ends a check."""
+
+    def __init__(self, place: Place, key: Key | str, message: str) -> None:
+        super().__init__(message)
+        self.place, self.key, self.message = place, key, message
+
+    def __str__(self) -> str:
+        subject = f"{dotted(self.key)}: " if self.key else ""
+        return one_line(f"{self.place}: {subject}{self.message}")
+
+
 @dataclass(slots=True)
 class Findings:
     """The findings of one check, in the order in which they came up. Bounded: a hostile file cannot flood it."""

@@ -7,9 +7,8 @@ changes a value also changes what the base derives from it.
 from collections.abc import Callable
 from pathlib import Path
 
-from services.stages.findings import shown
+from services.stages.findings import Place, Refused, shown
 from services.stages.yaml_tree import Node, read_tree
-from services.wire.errors import ConfigError
 
 MAX_FILES = 8
 
@@ -22,7 +21,7 @@ DEEP_STAGE_KEYS = frozenset(
 def load_merged(path: Path, base_path: Callable[[Node], str]) -> Node:
     """The tree of `path` with all of its bases merged in; `base_path` makes a `base_config` value literal.
 
-    Raises `ConfigError` for an unreadable file, for bases that name each other in a ring, and for a chain of more
+    Raises `Refused` for an unreadable file, for bases that name each other in a ring, and for a chain of more
     than 8 files.
     """
     return _load(path, base_path, ())
@@ -32,9 +31,9 @@ def _load(path: Path, base_path: Callable[[Node], str], seen: tuple[Path, ...]) 
     real = _real(path)
     if real in seen:
         ring = " -> ".join(str(p.name) for p in (*seen[seen.index(real) :], real))
-        raise ConfigError(f"{path}: base_config goes in a ring: {ring}; let one of them stand alone")
+        raise Refused(Place(path), "base_config", f"goes in a ring: {ring}; let one of them stand alone")
     if len(seen) >= MAX_FILES:
-        raise ConfigError(f"{path}: base_config: more than {MAX_FILES} files on top of each other; merge some")
+        raise Refused(Place(path), "base_config", f"more than {MAX_FILES} files on top of each other; merge some")
     tree = read_tree(path)
     own = dict(_mapping(tree))
     base = own.pop("base_config", None)
@@ -48,12 +47,12 @@ def _real(path: Path) -> Path:
     try:
         return path.resolve()
     except (OSError, RuntimeError, ValueError) as error:  # a loop of symlinks, a NUL
-        raise ConfigError(f"{path}: {error}; name a file that can be read") from error
+        raise Refused(Place(path), "", f"{error}; name a file that can be read") from error
 
 
 def _mapping(node: Node) -> dict[str, Node]:
     if not isinstance(node.value, dict):
-        raise ConfigError(f"{node.place}: must be a mapping of keys, got {shown(node.plain())}")
+        raise Refused(node.place, "", f"the file must be a mapping of keys, got {shown(node.plain())}")
     return node.value
 
 

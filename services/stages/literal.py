@@ -14,13 +14,14 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from services.stages.environment import Trace, register, tracing
-from services.stages.findings import Findings, Key, Place, one_line, shown
-from services.stages.yaml_tree import MAX_DEPTH, MAX_SCALAR, Node
+from services.stages.findings import Findings, Key, Place, Refused, one_line, shown
+from services.stages.yaml_tree import MAX_SCALAR, Node
 
 MAX_INTERPOLATED = 500  # characters of a value with ${...}: the grammar's parser is slow and recursive
 MAX_BRACES = 16  # ${...} in one value
 MAX_EXPANSION = 10_000  # what references to references may multiply to
-MAX_VALUES = 20_000
+MAX_VALUES = 10_000
+MAX_REFERRED_DEPTH = 8  # of a mapping or list that a value refers to
 
 _REFERENCE = re.compile(r"\$\{(?!\s*[\w.]+\s*:)|\$\{\s*oc\.(?:select|deprecated|dict\.\w+)\s*:")
 _OC_ENV = re.compile(r"(?<!\\)\$\{\s*oc\.env\s*:")
@@ -109,14 +110,13 @@ class Literals:
             return raw
         if isinstance(node.value, dict | list):
             return self._walk(node, raw, key)
-        return self._expand(raw, node, key)
+        return self._expand(raw, node, key, MAX_REFERRED_DEPTH)
 
     def _raw(self, node: Node, container: Any, part: str | int, key: Key) -> Any:
         """One value: a scalar, or a container of OmegaConf's that still has its interpolations."""
         self._left -= 1
         if self._left < 0:
-            self.findings.error(node.place, key, f"more than {MAX_VALUES} values after resolving; cut the file down")
-            return _FAILED
+            raise Refused(node.place, key, f"more than {MAX_VALUES} values after resolving; cut the file down")
         trace = Trace(self.environ)
         try:
             with tracing(trace):
@@ -145,18 +145,19 @@ class Literals:
         self.findings.error(node.place, key, f"resolves to {shown(value)}, which no setting takes")
         return _FAILED
 
-    def _expand(self, container: Any, node: Node, key: Key) -> Any:
+    def _expand(self, container: Any, node: Node, key: Key, depth: int) -> Any:
         """A container that a leaf refers to, resolved under the leaf's own place."""
-        if len(key) > MAX_DEPTH:
-            self.findings.error(node.place, key, f"refers more than {MAX_DEPTH} levels deep; write the values out")
-            return _FAILED
-        parts: Iterator[Any] = iter(
+        if not depth:
+            message = f"refers to more than {MAX_REFERRED_DEPTH} levels of mappings; write the values out"
+            raise Refused(node.place, key, message)
+        parts: list[Any] | range = (
             list(container.keys()) if isinstance(container, DictConfig) else range(len(container))
         )
         found = {}
         for part in parts:
             raw = self._raw(node, container, part, (*key, part))
-            value = self._expand(raw, node, (*key, part)) if isinstance(raw, DictConfig | ListConfig) else raw
+            inside = isinstance(raw, DictConfig | ListConfig)
+            value = self._expand(raw, node, (*key, part), depth - 1) if inside else raw
             if value is not _FAILED:
                 found[part] = value
         return found if isinstance(container, DictConfig) else list(found.values())

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from services.stages.findings import one_line, shown
+from services.stages.findings import Refused, one_line, shown
 from services.stages.pairing import resolve_pair
 from services.stages.schema import STAGE_CONFIG, annotation_type, nearest, nested_fields, stage_fields, top_fields
 from services.stages.source_reader import all_fields_of
@@ -54,7 +54,10 @@ def migrate(path: Path) -> str:
     Raises `ConfigError` if the file cannot be read, is not on the `stage_args` schema, or names a stage that GLM-Image
     does not have.
     """
-    old = read_tree(path).plain()
+    try:
+        old = read_tree(path).plain()
+    except Refused as refused:
+        raise ConfigError(str(refused)) from refused
     entries = old.get("stage_args")
     if not isinstance(entries, list):
         raise ConfigError(f"{path}: has no stage_args list, so there is nothing to migrate; run `diptych check` on it")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from services.stages.connectors import check_references, read_connectors
-from services.stages.findings import Finding, Findings, Level, Place, shown
+from services.stages.findings import Finding, Findings, Level, Place, Refused, shown
 from services.stages.inherit import load_merged
 from services.stages.keys import check_stage_keys, check_top_keys
 from services.stages.literal import Literals
@@ -56,8 +56,10 @@ def inspect(path: Path, *, role: Role, environ: Mapping[str, str]) -> Inspection
     try:
         root = load_merged(path, lambda node: _base_path(node, environ))
         deployment = _deployment(path, root, Literals(root, environ, findings), role, findings)
-    except ConfigError as error:
-        findings.error(Place(path), "", error.message.removeprefix(f"{path}: "))
+    except Refused as refused:
+        findings.error(refused.place, refused.key, refused.message)
+    except ConfigError as error:  # the schema, or the checkpoint, cannot be read
+        findings.error(Place(path), "", error.message)
     return Inspection(deployment, tuple(findings.items))
 
 
@@ -66,9 +68,9 @@ def _base_path(node: Node, environ: Mapping[str, str]) -> str:
     findings = Findings()
     name = Literals(Node({"base_config": node}, node.place), environ, findings).value(("base_config",))
     if findings.errors:
-        raise ConfigError(str(findings.errors[0]))
+        raise Refused(node.place, "base_config", findings.errors[0].message)
     if not isinstance(name, str) or not name:
-        raise ConfigError(f"{node.place}: base_config: must be the path of a file, got {shown(name)}")
+        raise Refused(node.place, "base_config", f"must be the path of a file, got {shown(name)}")
     return name
 
 

@@ -1,6 +1,6 @@
 """Which entries of a file speak about which stage: the `stages:` list, and the `platforms:` blocks."""
 
-from services.stages.findings import Findings, Key, shown
+from services.stages.findings import Findings, Key, Refused, shown
 from services.stages.keys import check_platform_name
 from services.stages.literal import Literals
 from services.stages.model import Role
@@ -9,12 +9,18 @@ from services.stages.topology import StageKind, stage_kinds
 from services.stages.view import StageView, view_stage
 from services.stages.yaml_tree import Node
 
+_MAX_STAGES = 16  # of any pipeline that vLLM-Omni has
+_MAX_PLATFORMS = 16
+
 
 def stage_views(root: Node, role: Role, literals: Literals, findings: Findings) -> dict[str, StageView]:
     """The stages that `role` runs, by role; pipeline-wide keys of the file are in each, under the stage's own."""
     found: dict[int, tuple[Node, Key]] = {}
     node = root.value.get("stages") if isinstance(root.value, dict) else None
-    for i, entry in enumerate(node.value if node and isinstance(node.value, list) else []):
+    entries = node.value if node and isinstance(node.value, list) else []
+    if node and len(entries) > _MAX_STAGES:
+        raise Refused(node.place, "stages", f"{len(entries)} entries; GLM-Image has {len(stage_kinds())} stages")
+    for i, entry in enumerate(entries):
         stage_id = _stage_id(entry, ("stages", i), literals, findings)
         if stage_id is None:
             continue
@@ -61,6 +67,8 @@ def platform_views(kind: StageKind, root: Node, literals: Literals, findings: Fi
     """What each `platforms:` block says about one stage, by platform."""
     node = root.value.get("platforms") if isinstance(root.value, dict) else None
     views = {}
+    if node and isinstance(node.value, dict) and len(node.value) > _MAX_PLATFORMS:
+        raise Refused(node.place, "platforms", f"{len(node.value)} entries; vLLM-Omni knows fewer platforms")
     for name, block in node.value.items() if node and isinstance(node.value, dict) else ():
         key: Key = ("platforms", name)
         check_platform_name(name, block.place, key, findings)
@@ -80,6 +88,8 @@ def _entries(block: Node, key: Key, findings: Findings) -> list[Node]:
         place = block.value[name].place
         findings.error(place, (*key, name), f"a platform has stages and model_runner only{nearest(name, ['stages'])}")
     stages = block.value.get("stages")
+    if stages is not None and isinstance(stages.value, list) and len(stages.value) > _MAX_STAGES:
+        raise Refused(stages.place, (*key, "stages"), f"{len(stages.value)} entries; cut them down")
     if stages is not None and not isinstance(stages.value, list):
         findings.error(stages.place, (*key, "stages"), f"must be a list, got {shown(stages.plain())}")
     return stages.value if stages is not None and isinstance(stages.value, list) else []
