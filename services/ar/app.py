@@ -1,5 +1,7 @@
 """The AR service's routes."""
 
+from math import inf
+
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,9 +12,11 @@ from services.serving.http import packed, read_message, while_connected
 from services.wire.gateway_to_ar import PriorRequest
 
 
-def ar_app(service: ArService, *, max_body: int, on_failure: Failure | None = None) -> FastAPI:
-    """The app around `service`. max_body: bytes of one message at most."""
-    app = create_app(service, on_failure)
+def ar_app(
+    service: ArService, *, max_body: int, on_failure: Failure | None = None, step_timeout: float = inf
+) -> FastAPI:
+    """The app around `service`. max_body: bytes of one message at most. step_timeout: see `create_app`."""
+    app = create_app(service, on_failure, step_timeout=step_timeout)
 
     @app.post("/v1/priors")
     async def write_priors(request: Request) -> Response:
@@ -23,5 +27,9 @@ def ar_app(service: ArService, *, max_body: int, on_failure: Failure | None = No
     async def release_priors(request_id: str) -> Response:
         service.abort(request_id)
         return Response(status_code=204)
+
+    @app.post("/v1/probes")
+    async def probe() -> Response:
+        return packed(await service.probe())
 
     return app

@@ -32,14 +32,16 @@ def run() -> int:
     def build(on_failure: Failure) -> FastAPI:
         nonlocal service
         service = ArService(
-            EngineSupervisor(build_engine, **settings.supervision()),
+            EngineSupervisor(build_engine, stage="ar", **settings.supervision()),
             Producer(handoff, identity.fingerprint),
-            JobLedger(identity.capacity + settings.max_waiting),
+            JobLedger(identity.capacity + settings.max_waiting, "ar"),
             identity,
             key=handoff.secret(),
             lease=settings.lease,
         )
-        return ar_app(service, max_body=settings.max_body, on_failure=on_failure)
+        if settings.warm_up:
+            service.supervisor.warm_up = service.warm_up
+        return ar_app(service, max_body=settings.max_body, on_failure=on_failure, step_timeout=settings.step_timeout)
 
     return serve(
         build,

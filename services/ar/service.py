@@ -1,11 +1,14 @@
 """Runs stage 0 for each request and publishes what it wrote."""
 
 import asyncio
+import secrets
 import time
 from typing import NamedTuple
 
+import torch
+
 from services.handoff.producer import Producer
-from services.handoff.ticket import seal
+from services.handoff.ticket import Ticket, seal
 from services.serving.engine import Bundle, PriorEngine, PriorJob
 from services.serving.identity import live_info
 from services.serving.ledger import JobLedger
@@ -14,6 +17,9 @@ from services.wire.ar_to_gateway import Prior
 from services.wire.errors import EngineDied
 from services.wire.gateway_to_ar import PriorRequest
 from services.wire.info import StageInfo
+from services.wire.probe import PROBE_LEASE, Probe
+
+WARM_UP = PriorJob(request_id="warm-up", prompt="a warm-up", width=256, height=256, seed=0)
 
 
 class _Slot(NamedTuple):
@@ -45,6 +51,7 @@ class ArService:
         self._key = key
         self._lease = lease
         self._slots: dict[str, _Slot] = {}
+        supervisor.on_lost = ledger.fail_all
 
     async def write(self, message: PriorRequest) -> Prior:
         """Prior tokens for one image, published under a fresh ticket. Raises what the engine and the arena raise."""
@@ -65,7 +72,7 @@ class ArService:
                 self.supervisor.report(error)
                 raise
             written = time.monotonic()
-            ticket = await self._publish(message.request_id, result.bundle)
+            ticket = await self._publish(message.request_id, result.bundle, self._lease)
             return Prior(
                 request_id=message.request_id,
                 ticket=ticket,
@@ -75,13 +82,32 @@ class ArService:
                 times={"ar": written - began, "publish": time.monotonic() - written},
             )
 
-    async def _publish(self, request_id: str, bundle: Bundle) -> bytes:
+    async def _publish(self, request_id: str, bundle: Bundle, lease: float) -> bytes:
         self.release(request_id)
-        ticket = await asyncio.to_thread(self._producer.publish, bundle, self._lease)
+        publishing = asyncio.ensure_future(asyncio.to_thread(self._producer.publish, bundle, lease))
+        try:
+            ticket = await asyncio.shield(publishing)
+        except asyncio.CancelledError:
+            publishing.add_done_callback(self._unwanted)  # the thread goes on, and nobody will ask for its slot
+            raise
         now = time.monotonic()
         self._slots = {key: slot for key, slot in self._slots.items() if slot.expires > now}
-        self._slots[request_id] = _Slot(ticket.handoff_id, now + self._lease)
+        self._slots[request_id] = _Slot(ticket.handoff_id, now + lease)
         return seal(ticket, self._key)
+
+    def _unwanted(self, publishing: "asyncio.Future[Ticket]") -> None:
+        if not publishing.cancelled() and publishing.exception() is None:
+            self._producer.release(publishing.result().handoff_id)
+
+    async def warm_up(self, engine: PriorEngine) -> None:
+        """One small prior, before a fresh engine gets work. Raises what the engine raises."""
+        await engine.write(WARM_UP)
+
+    async def probe(self) -> Probe:
+        """A ticket to a few bytes, to try the way to a DiT with. Raises what the arena raises."""
+        request_id = f"probe-{secrets.token_hex(8)}"
+        bundle = {"probe": torch.arange(16, dtype=torch.int32)}
+        return Probe(request_id=request_id, ticket=await self._publish(request_id, bundle, PROBE_LEASE))
 
     def release(self, request_id: str) -> None:
         """Abort the run of this id, or free its slot; nothing if there is neither."""

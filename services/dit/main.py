@@ -32,13 +32,15 @@ def run() -> int:
     def build(on_failure: Failure) -> FastAPI:
         nonlocal service
         service = DitService(
-            EngineSupervisor(build_engine, **settings.supervision()),
+            EngineSupervisor(build_engine, stage="dit", **settings.supervision()),
             Consumer(handoff, identity.fingerprint),
-            JobLedger(identity.capacity + settings.max_waiting),
+            JobLedger(identity.capacity + settings.max_waiting, "dit"),
             identity,
             settings,
         )
-        return dit_app(service, max_body=settings.max_body, on_failure=on_failure)
+        if settings.warm_up:
+            service.supervisor.warm_up = service.warm_up
+        return dit_app(service, max_body=settings.max_body, on_failure=on_failure, step_timeout=settings.step_timeout)
 
     return serve(
         build,

@@ -6,10 +6,13 @@ from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 
+import torch
+
 from services.dit.encode import encode_image
 from services.dit.settings import DitSettings
 from services.handoff.consumer import Consumer
 from services.serving.engine import (
+    PRIOR_TOKENS,
     Bundle,
     FinalImage,
     PartialImage,
@@ -25,7 +28,12 @@ from services.serving.supervisor import EngineSupervisor
 from services.wire.dit_to_gateway import Preview, Progress, Rendered, RenderEvent
 from services.wire.errors import EngineDied, EngineFailed, InvalidRequest
 from services.wire.gateway_to_dit import RenderRequest
+from services.wire.geometry import large_grid
 from services.wire.info import StageInfo
+from services.wire.probe import Probe
+
+WARM_UP = RenderJob(request_id="warm-up", prompt="a warm-up", width=256, height=256, steps=2, guidance=1.5, seed=0)
+PROBE_SECONDS = 10.0  # a first READ to a new peer takes 0.04 s
 
 
 class DitService:
@@ -45,7 +53,19 @@ class DitService:
         self._identity = identity
         self._png_level = settings.png_level
         self._encoders = ThreadPoolExecutor(settings.encode_threads, thread_name_prefix="encode")
+        supervisor.on_lost = ledger.fail_all
         self._work: dict[str, float] = {}  # denoising steps x megapixels still to do, by request
+
+    async def warm_up(self, engine: RenderEngine) -> None:
+        """One small image, before a fresh engine gets work. Raises what the engine raises."""
+        tokens = torch.zeros(large_grid(WARM_UP.width, WARM_UP.height).tokens, dtype=torch.int32)
+        async with aclosing(engine.paint(WARM_UP, {PRIOR_TOKENS: tokens})) as steps:
+            async for _ in steps:
+                continue
+
+    async def probe(self, message: Probe) -> None:
+        """Fetch a probe's bundle and drop it. Raises HandoffError if the way from that AR to here does not work."""
+        await self._consumer.fetch(message.ticket, PROBE_SECONDS)
 
     async def render(self, message: RenderRequest) -> AsyncGenerator[RenderEvent, None]:
         """The events of one image. Raises HandoffError, EngineFailed, EngineDied, DeadlineExceeded, Cancelled."""

@@ -63,15 +63,10 @@ STAGE_SECONDS = Histogram(
     "diptych_stage_seconds", "One job in a stage service, by phase.", ["stage", "phase"], buckets=SECONDS
 )
 ENGINE_STARTS = Counter("diptych_engine_starts", "Starts of the engine, the first included.", ["stage"])
-ENGINE_DEATHS = Counter("diptych_engine_deaths", "Deaths of the engine, by how they were noticed.", ["stage", "reason"])
+ENGINE_DEATHS = Counter("diptych_engine_deaths", "Engines that died, hung, or did not start.", ["stage"])
 ENGINE_READY = Gauge("diptych_engine_ready", "1 while the engine takes work.", ["stage"])
 
-# The hand-off
-ARENA_BYTES = Gauge("diptych_arena_bytes", "The producer's slab: used and total.", ["kind"])
-LEASES = Gauge("diptych_leases", "Slots that are leased now.")
-LEASES_ENDED = Counter("diptych_leases_ended", "Leases by how they ended: released or expired.", ["how"])
-NIXL_BYTES = Counter("diptych_nixl_bytes", "Bytes moved by NIXL READs.")
-NIXL_ERRORS = Counter("diptych_nixl_errors", "Failed hand-offs, by the error's code.", ["reason"])
+# The hand-off: see `services.observe.handoff`, which reads its own counts.
 
 
 def exposition() -> tuple[bytes, str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
@@ -11,9 +12,11 @@ from fastapi import FastAPI
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 from starlette.responses import Response
 
+from services.observe.handoff import HANDOFF
 from services.serving.http import error_reply
 from services.serving.ledger import JobLedger
-from services.serving.server import DrainingServer, configuration, listen
+from services.serving.pulse import Pulse
+from services.serving.server import DrainingServer, configuration, end_now, listen
 from services.serving.supervisor import EngineSupervisor
 from services.wire.errors import DiptychError
 from services.wire.info import StageInfo
@@ -39,11 +42,17 @@ def _json(message: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(message), status_code=status, media_type="application/json")
 
 
-def create_app(service: StageService, on_failure: Failure | None = None) -> FastAPI:
-    """The app of one stage service. on_failure: called when the engine cannot be kept alive any more."""
+def create_app(service: StageService, on_failure: Failure | None = None, *, step_timeout: float = math.inf) -> FastAPI:
+    """The app of one stage service. on_failure: called when the engine cannot be kept alive any more.
+
+    step_timeout: seconds after which a standing event loop ends the process.
+    """
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        hide = HANDOFF.add(service.info().stage, lambda: service.info().handoff)
+        pulse = Pulse(step_timeout)
+        pulse.start()
         engine = asyncio.create_task(service.supervisor.run())
         engine.add_done_callback(lambda task: _report(task, on_failure))
         try:
@@ -51,6 +60,8 @@ def create_app(service: StageService, on_failure: Failure | None = None) -> Fast
         finally:
             service.supervisor.stop()
             await asyncio.gather(engine, return_exceptions=True)
+            pulse.stop()
+            hide()
             service.close()
 
     app = FastAPI(title="Diptych stage", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
@@ -115,4 +126,6 @@ def serve(
 
     server = DrainingServer(configuration(build(fail)), drain_in_time)
     server.run(sockets=[socket])
+    if server.exit_code:
+        end_now(server.exit_code)  # a thread of a broken engine must not keep the process
     return server.exit_code

@@ -1,21 +1,24 @@
-"""The jobs of a stage service: a bound on how many, one task each, abort by id, and the wait of a drain."""
+"""The jobs of a stage service: a bound on how many, one task each, abort by id, fail all, and the wait of a drain."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from services.wire.errors import Cancelled, DeadlineExceeded, InvalidRequest, Overloaded
+from services.observe import metrics
+from services.observe.context import enter_request
+from services.wire.errors import Cancelled, DeadlineExceeded, DiptychError, InvalidRequest, Overloaded
 
 RETRY_AFTER = 2.0  # seconds: about one small image
 
 
 class JobLedger:
-    """Counts running jobs. limit: jobs in the service at once, running or waiting for the engine."""
+    """Counts running jobs. limit: jobs in the service at once, running or waiting. stage: for the metrics."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, stage: str = "") -> None:
         self._limit = limit
+        self._stage = stage
         self._tasks: dict[str, asyncio.Task[object]] = {}
-        self._aborted: set[str] = set()
+        self._endings: dict[str, DiptychError] = {}  # why a job was cancelled from outside of its task
         self._idle = asyncio.Event()
         self._idle.set()
         self.draining = False
@@ -28,21 +31,30 @@ class JobLedger:
         """Run the current task as this job, for at most `budget` seconds.
 
         Raises Overloaded (full or draining), InvalidRequest (the id runs already), DeadlineExceeded, Cancelled
-        (after `abort`).
+        (after `abort`), or what `fail_all` was given.
         """
         task = self._admit(request_id)
+        enter_request(request_id)
+        outcome = "ok"
         try:
             async with asyncio.timeout(budget):
                 yield
+        except DiptychError as error:
+            outcome = error.code
+            raise
         except TimeoutError as error:
+            outcome = DeadlineExceeded.code
             raise DeadlineExceeded(f"not done within the {budget:g} s that were left for this request") from error
         except asyncio.CancelledError:
-            if request_id in self._aborted and task.uncancel() == 0:
-                raise Cancelled("aborted by the caller") from None
+            ending = self._endings.get(request_id)
+            outcome = ending.code if ending else Cancelled.code
+            if ending is not None and task.uncancel() == 0:
+                raise type(ending)(ending.message) from None
             raise
         finally:
-            self._aborted.discard(request_id)
+            self._endings.pop(request_id, None)
             del self._tasks[request_id]
+            self._count(outcome)
             if not self._tasks:
                 self._idle.set()
 
@@ -57,17 +69,30 @@ class JobLedger:
         if task is None:  # only a coroutine outside of a task could get here
             raise Overloaded("no task to run this job in")
         self._tasks[request_id] = task
+        metrics.STAGE_RUNNING.labels(self._stage).set(len(self._tasks))
         self._idle.clear()
         return task
 
     def abort(self, request_id: str) -> bool:
         """Cancel a running job; False if there is none of this id."""
-        task = self._tasks.get(request_id)
-        if task is None:
+        if request_id not in self._tasks:
             return False
-        self._aborted.add(request_id)
-        task.cancel()
+        self._end(request_id, Cancelled("aborted by the caller"))
         return True
+
+    def fail_all(self, error: DiptychError) -> None:
+        """End every running job with `error`: the engine is gone, or hangs."""
+        for request_id in list(self._tasks):
+            self._end(request_id, error)
+
+    def _end(self, request_id: str, error: DiptychError) -> None:
+        if request_id not in self._endings:
+            self._endings[request_id] = error
+            self._tasks[request_id].cancel()
+
+    def _count(self, outcome: str) -> None:
+        metrics.STAGE_JOBS.labels(self._stage, outcome).inc()
+        metrics.STAGE_RUNNING.labels(self._stage).set(len(self._tasks))
 
     async def drain(self) -> None:
         """Refuse new jobs and wait until the running ones are done."""

@@ -2,9 +2,15 @@
 
 import asyncio
 import logging
+import os
+import signal
 import socket
 import sys
+import threading
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -13,6 +19,8 @@ import uvicorn
 from services.wire.errors import ConfigError
 
 log = logging.getLogger(__name__)
+
+AT_ONCE = 3.0  # seconds that a second signal leaves to an orderly stop
 
 
 def listen(host: str, port: int, setting: str) -> socket.socket:
@@ -32,6 +40,31 @@ def listen(host: str, port: int, setting: str) -> socket.socket:
     return bound
 
 
+def _end_soon(code: int) -> None:
+    """End this process and its children if an orderly stop takes longer than AT_ONCE: an engine may hang in its own."""
+    time.sleep(AT_ONCE)
+    end_now(code)
+
+
+def end_now(code: int) -> None:
+    """End this process and all its children, without asking them or waiting for threads."""
+    for child in _descendants(os.getpid()):
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+    logging.shutdown()
+    os._exit(code)
+
+
+def _descendants(pid: int) -> list[int]:
+    """Process ids below `pid`, from /proc (Linux); none where there is no such file."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # the thread ended between the two reads
+            for child in map(int, task.read_text().split()):
+                found += [child, *_descendants(child)]
+    return found
+
+
 class DrainingServer(uvicorn.Server):
     """drain: awaited after the first signal, before connections are closed; it has its own deadline."""
 
@@ -48,6 +81,8 @@ class DrainingServer(uvicorn.Server):
         else:
             log.warning("signal %d again: stopping at once", sig)
             self.should_exit = self.force_exit = True
+            self.exit_code = self.exit_code or 128 + sig
+            threading.Thread(target=_end_soon, args=(128 + sig,), name="last-resort", daemon=True).start()
 
     async def _drain_then_exit(self) -> None:
         try:

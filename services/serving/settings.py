@@ -15,6 +15,7 @@ class Supervision(TypedDict):
     start_timeout: float
     health_interval: float
     max_restarts: int
+    step_timeout: float
 
 
 class StageSettings(BaseSettings):
@@ -35,6 +36,12 @@ class StageSettings(BaseSettings):
     max_restarts: int = Field(
         default=5, ge=0, description="Engine restarts in a row before the service exits non-zero."
     )
+    step_timeout: float = Field(
+        default=120,
+        gt=0,
+        description="No step (AR: no token) for so long, with work to do, means that the engine hangs.",
+    )
+    warm_up: bool = Field(default=True, description="Do one tiny job before a fresh engine gets work.")
     drain_timeout: float = Field(default=120, ge=0, description="How long SIGTERM waits for running jobs.")
     max_waiting: int = Field(default=64, ge=0, description="Jobs that may wait in this service before it answers 503.")
     max_body: int = Field(default=64 * 2**20, gt=0, description="Bytes of one message from the gateway.")
@@ -42,7 +49,10 @@ class StageSettings(BaseSettings):
     def supervision(self) -> Supervision:
         """What the engine's supervisor needs of these settings."""
         return Supervision(
-            start_timeout=self.start_timeout, health_interval=self.health_interval, max_restarts=self.max_restarts
+            start_timeout=self.start_timeout,
+            health_interval=self.health_interval,
+            max_restarts=self.max_restarts,
+            step_timeout=self.step_timeout,
         )
 
 

@@ -1,20 +1,21 @@
-"""Owns the one engine of a stage service: starts it, watches it, restarts it when it dies, stops it."""
+"""Owns the one engine of a stage service: starts it, watches it, restarts it when it dies or hangs, stops it."""
 
 import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from services.serving.engine import StageEngine
-from services.wire.errors import ConfigError, DiptychError, EngineDied, StageUnavailable
+from services.observe import metrics
+from services.serving.engine import StageEngine, Watched
+from services.wire.errors import ConfigError, DiptychError, EngineDied, EngineFailed, StageUnavailable
 
 log = logging.getLogger(__name__)
 
 Engine = TypeVar("Engine", bound=StageEngine)
 
-STOP_TIMEOUT = 30.0  # seconds for an engine's processes to go
+STOP_TIMEOUT = 60.0  # seconds for an engine's processes to go; the engines themselves give up sooner
 MAX_BACKOFF = 30.0  # seconds between restarts at most
 SETTLED = 60.0  # seconds of health after which earlier restarts no longer count
 
@@ -22,7 +23,9 @@ SETTLED = 60.0  # seconds of health after which earlier restarts no longer count
 class EngineSupervisor(Generic[Engine]):
     """The engine's life: `starting` -> `ready` -> (`restarting` -> `ready`)* -> `stopped` or `failed`.
 
-    build: makes a fresh, unstarted engine. `run` returns when stopped and raises the last error when it gives up.
+    build: makes a fresh, unstarted engine. step_timeout: seconds that an engine with work may go without a step, and
+    that a health check may take. warm_up: run on a started engine before it gets work. on_lost: told why the running
+    jobs cannot end well. `run` returns when stopped and raises the last error when it gives up.
     """
 
     def __init__(
@@ -32,18 +35,24 @@ class EngineSupervisor(Generic[Engine]):
         start_timeout: float,
         health_interval: float,
         max_restarts: int,
+        step_timeout: float = math.inf,
+        stage: str = "",
     ) -> None:
         self._build = build
         self._start_timeout = start_timeout
         self._health_interval = health_interval
         self._max_restarts = max_restarts
+        self._step_timeout = step_timeout
+        self._stage = stage
         self._engine: Engine | None = None
         self._died = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._lived = 0.0  # seconds that the last engine was ready; -inf if it never was
+        self.warm_up: Callable[[Engine], Awaitable[None]] | None = None
+        self.on_lost: Callable[[DiptychError], object] | None = None
         self.state = "starting"
         self.reason = "the engine is starting"
         self.restarts = 0
-        self._lived = 0.0  # seconds that the last engine was ready; -inf if it never was
 
     @property
     def ready(self) -> bool:
@@ -82,7 +91,8 @@ class EngineSupervisor(Generic[Engine]):
     async def _one_life(self) -> DiptychError | None:
         engine, ready_at = self._build(), math.inf
         try:
-            await self._start(engine)
+            if not await self._start(engine):
+                return None
             ready_at = time.monotonic()
             await self._watch(engine)
         except ConfigError as error:
@@ -94,25 +104,49 @@ class EngineSupervisor(Generic[Engine]):
         finally:
             self._lived = time.monotonic() - ready_at
             self._engine = None
+            metrics.ENGINE_READY.labels(self._stage).set(0)
             await self._stop_engine(engine)
         return None
 
-    async def _start(self, engine: Engine) -> None:
+    async def _start(self, engine: Engine) -> bool:
+        """Start and warm the engine; False if `stop` was called meanwhile."""
+        metrics.ENGINE_STARTS.labels(self._stage).inc()
+        starting = asyncio.ensure_future(self._start_and_warm(engine))
+        stopping = asyncio.ensure_future(self._stopping.wait())
         try:
-            async with asyncio.timeout(self._start_timeout):
-                await engine.start()
-        except TimeoutError as error:
-            raise EngineDied(f"the engine was not ready within {self._start_timeout:g} s") from error
+            await asyncio.wait({starting, stopping}, timeout=self._start_timeout, return_when="FIRST_COMPLETED")
+            if starting.done():
+                starting.result()
+            elif not stopping.done():
+                raise EngineDied(f"the engine was not ready within {self._start_timeout:g} s")
+        finally:
+            stopping.cancel()
+            starting.cancel()
+            await asyncio.gather(starting, stopping, return_exceptions=True)
+        if self._stopping.is_set():
+            return False
         self._died.clear()
         self._engine = engine
         self.state, self.reason = "ready", ""
+        metrics.ENGINE_READY.labels(self._stage).set(1)
         log.info("engine ready")
+        return True
+
+    async def _start_and_warm(self, engine: Engine) -> None:
+        await engine.start()
+        if self.warm_up is None:
+            return
+        self.reason = "the engine is warming up"
+        try:
+            await self.warm_up(engine)
+        except EngineFailed as error:
+            raise EngineDied(f"the engine cannot do its warm-up job: {error}") from error
 
     async def _watch(self, engine: Engine) -> None:
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
             while not self._stopping.is_set():
-                await engine.check_health()
+                await self._check(engine)
                 died = asyncio.ensure_future(self._died.wait())
                 await asyncio.wait({died, stopping}, timeout=self._health_interval, return_when="FIRST_COMPLETED")
                 died.cancel()
@@ -120,11 +154,24 @@ class EngineSupervisor(Generic[Engine]):
         finally:
             stopping.cancel()
 
+    async def _check(self, engine: Engine) -> None:
+        try:
+            async with asyncio.timeout(None if math.isinf(self._step_timeout) else self._step_timeout):
+                await engine.check_health()
+        except TimeoutError as error:
+            raise EngineDied(f"the engine did not answer a health check within {self._step_timeout:g} s") from error
+        watched: object = engine
+        if isinstance(watched, Watched) and (stalled := watched.stalled()) > self._step_timeout:
+            raise EngineDied(f"the engine hangs: no step for {stalled:.1f} s (DIPTYCH_STEP_TIMEOUT)")
+
     def _lost(self, error: DiptychError) -> None:
         self._engine = None
         self.restarts += 1
         self.state, self.reason = "restarting", f"the engine is restarting: {error}"
+        metrics.ENGINE_DEATHS.labels(self._stage).inc()
         log.error("engine lost, restarting: %s", error)
+        if self.on_lost is not None:
+            self.on_lost(EngineDied(f"the engine died under this job: {error}"))
 
     async def _pause(self, seconds: float) -> None:
         try:
@@ -134,8 +181,9 @@ class EngineSupervisor(Generic[Engine]):
             return
 
     async def _stop_engine(self, engine: Engine) -> None:
+        """Raises EngineDied, which ends the service, if the engine cannot be stopped: two would share its devices."""
         try:
             async with asyncio.timeout(STOP_TIMEOUT):
                 await engine.stop()
-        except TimeoutError:
-            log.exception("the engine did not stop within %g s", STOP_TIMEOUT)
+        except TimeoutError as error:
+            raise EngineDied(f"the engine did not stop within {STOP_TIMEOUT:g} s") from error

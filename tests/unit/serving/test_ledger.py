@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from services.serving.ledger import JobLedger
-from services.wire.errors import Cancelled, DeadlineExceeded, InvalidRequest, Overloaded
+from services.wire.errors import Cancelled, DeadlineExceeded, EngineDied, InvalidRequest, Overloaded
 
 
 async def _hold(ledger: JobLedger, name: str, started: asyncio.Event, budget: float = 60):
@@ -76,3 +76,16 @@ async def test_drain_waits_for_the_running_job_and_refuses_new_ones(running):
     ledger.abort("a")
     await asyncio.gather(task, return_exceptions=True)
     await asyncio.wait_for(drain, 5)
+
+
+async def test_fail_all_ends_each_job_with_that_error():
+    ledger = JobLedger(4)
+    started = [asyncio.Event(), asyncio.Event()]
+    tasks = [asyncio.create_task(_hold(ledger, name, event)) for name, event in zip("ab", started, strict=True)]
+    for event in started:
+        await event.wait()
+    ledger.fail_all(EngineDied("gone"))
+    for task in tasks:
+        with pytest.raises(EngineDied, match="gone"):
+            await task
+    assert len(ledger) == 0
