@@ -10,7 +10,8 @@ from services.wire.errors import ConfigError
 from services.wire.geometry import MAX_SIDE, MIN_SIDE
 
 SHIPPED = Path(__file__).parent / "profiles"
-MAX_FILE = 1 << 20  # bytes
+MAX_FILE = 1 << 16  # bytes
+MAX_DEPTH = 16  # of nested lists and mappings
 
 Seconds = Annotated[float, Field(gt=0, le=1e6)]
 Gibibytes = Annotated[float, Field(gt=0, le=1e5)]
@@ -146,11 +147,16 @@ def _read(path: Path) -> str:
 
 
 def _yaml(text: str, origin: str) -> Any:
-    """Plain YAML without anchors: an alias inside an alias can stand for more nodes than memory holds."""
+    """Plain YAML: shallow, and without aliases, which can stand for more nodes than memory holds."""
+    depth = 0
     try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            raise ConfigError(f"{origin}: YAML aliases (*name) are not taken here; write the values out")
+        for event in yaml.parse(text, yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH:
+                raise ConfigError(f"{origin}: nested more than {MAX_DEPTH} deep, which no profile is")
+            if isinstance(event, yaml.AliasEvent):
+                raise ConfigError(f"{origin}: YAML aliases (*name) are not taken here; write the values out")
         return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         line = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(f"{origin}: not valid YAML: {line}") from error
