@@ -159,8 +159,8 @@ class _Body:
             self.held += size
             self.owner.buffered += size
             if self.owner.buffered > self.owner.settings.max_buffered_bytes:
-                raise ApiError(503, "Too many large requests are in flight.", headers={"connection": "close"})
+                raise ApiError(503, "Too many large requests are in flight.")
 
     def _too_large(self) -> ApiError:
         self.done = True
-        return ApiError(413, f"The body is larger than {self.limit} bytes.", headers={"connection": "close"})
+        return ApiError(413, f"The body is larger than {self.limit} bytes.")

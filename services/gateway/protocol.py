@@ -14,14 +14,18 @@ from services.gateway.errors import ApiError
 
 MAX_HEADERS = 64 * 1024  # bytes of request line and headers
 HEADER_SECONDS = 20.0  # from the first byte (or the connection) to the end of the headers
+LINGER_SECONDS = 30.0  # that a client may go on sending a body that was refused: closed at once, it never sees why
 
 
 class BoundedHttp(HttpToolsProtocol):
     """Refuses header blocks that are too long or too slow, and malformed requests, in the error shape."""
 
     header_seconds = HEADER_SECONDS
-    _header_bytes: int | None = 0  # None while a body arrives
-    _header_timer: TimerHandle | None = None
+    linger_seconds = LINGER_SECONDS
+    _header_bytes = 0
+    _in_body = False
+    _ended = False  # a message ended in the chunk that is being read
+    _timer: TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -32,8 +36,9 @@ class BoundedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._ended = False
         super().data_received(data)
-        if self._header_bytes is not None:
+        if not self._in_body and not self._ended:
             self._header_bytes += len(data)
             if self._header_bytes > MAX_HEADERS and not self.transport.is_closing():
                 self._refuse(ApiError(431, f"The request's headers are longer than {MAX_HEADERS} bytes."))
@@ -43,13 +48,20 @@ class BoundedHttp(HttpToolsProtocol):
         self._expect_headers()
 
     def on_headers_complete(self) -> None:
-        self._header_bytes = None
+        self._in_body = True
         self._stop_timer()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._header_bytes = 0
+        self._in_body, self._ended, self._header_bytes = False, True, 0
+        self._stop_timer()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._in_body:
+            self._stop_timer()
+            self._timer = self.loop.call_later(self.linger_seconds, self.transport.close)
 
     def send_400_response(self, msg: str) -> None:
         """uvicorn's hook for what its parser refuses."""
@@ -59,12 +71,12 @@ class BoundedHttp(HttpToolsProtocol):
     def _expect_headers(self) -> None:
         self._header_bytes = 0
         self._stop_timer()
-        self._header_timer = self.loop.call_later(self.header_seconds, self._too_slow)
+        self._timer = self.loop.call_later(self.header_seconds, self._too_slow)
 
     def _stop_timer(self) -> None:
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _too_slow(self) -> None:
         if not self.transport.is_closing():
