@@ -12,6 +12,7 @@ from services.gateway.estimates import Estimates
 from services.gateway.jobs import Job, JobEvent, Painted, Partial, Queued
 from services.gateway.pipeline_settings import PipelineSettings
 from services.gateway.pool import Pool, PoolOptions
+from services.gateway.proof import Proof
 from services.gateway.retries import RetryBudget
 from services.gateway.stages import Priors, Renders
 from services.observe import metrics
@@ -48,6 +49,8 @@ class Pipeline:
         self.draining = False
         self.ar = self._pool("ar", settings.ar_urls, "DIPTYCH_AR_URLS", depth=0)
         self.dit = self._pool("dit", settings.dit_urls, "DIPTYCH_DIT_URLS", depth=settings.dit_depth)
+        if settings.probe:
+            self.ar.prove = self.dit.prove = Proof(self.ar, self.dit)
         self._priors = Priors(self.ar, self._budget, settings, self.estimates, self._later)
         self._renders = Renders(self.dit, self._budget, settings, self.estimates, self._later)
 
@@ -62,6 +65,7 @@ class Pipeline:
             breaker_failures=s.breaker_failures,
             breaker_rest=s.breaker_rest,
             depth=depth,
+            probe_interval=s.probe_interval,
         )
         return Pool("ar" if stage == "ar" else "dit", Discovery(urls, setting), options)
 
@@ -194,12 +198,13 @@ class Pipeline:
         """Priors, then the image; from the start again when the error says so and nothing was shown yet."""
         job, seed, reseeded = place.job, place.job.seed, False
         nonce = secrets.token_hex(4)  # a caller may send one request id twice: ours must not collide
+        used: set[str] = set()  # AR instances whose tickets came to nothing
         for attempt in range(NEW_PRIORS_LIMIT):
             self._admission.move(place, "ar")
             run = f"{job.request_id}~{nonce}{attempt}"
             shown = False
             try:
-                async with aclosing(self._once(place, run, seed, waited)) as events:
+                async with aclosing(self._once(place, run, seed, waited, used)) as events:
                     async for event in events:
                         shown = shown or isinstance(event, Partial)
                         yield event
@@ -215,8 +220,11 @@ class Pipeline:
                     raise
                 log.warning("%s: new priors after %s: %s", run, error.code, error)
 
-    async def _once(self, place: Place, run: str, seed: int, waited: float) -> AsyncGenerator[JobEvent, None]:
-        written = await self._priors.write(place.job, run, seed)
+    async def _once(
+        self, place: Place, run: str, seed: int, waited: float, used: set[str]
+    ) -> AsyncGenerator[JobEvent, None]:
+        written = await self._priors.write(place.job, run, seed, frozenset(used))
+        used.add(written.replica.instance)
         try:
             self._admission.move(place, "ready")
             self._moved.set()

@@ -38,4 +38,5 @@ class PipelineSettings(BaseSettings):
     retry_burst: int = Field(default=32, ge=0, description="Retries that may happen at once on top of the share.")
     breaker_failures: int = Field(default=3, ge=1, description="Failures in a row that take a replica out.")
     breaker_rest: float = Field(default=5, gt=0, description="How long it stays out; doubles up to 60 s.")
-    probe: bool = Field(default=True, description="Try a tiny hand-off before a DiT replica gets work.")
+    probe: bool = Field(default=True, description="Try a tiny hand-off before a replica gets work.")
+    probe_interval: float = Field(default=30, gt=0, description="How often a proven replica is tried again.")

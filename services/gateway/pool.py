@@ -12,7 +12,7 @@ from services.gateway.estimates import blend
 from services.gateway.replica import Replica, Stage
 from services.gateway.stage_client import StageClient
 from services.observe import metrics
-from services.wire.errors import DeadlineExceeded, DiptychError, StageUnavailable
+from services.wire.errors import DiptychError, ProtocolError, StageUnavailable
 from services.wire.info import StageInfo
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ class PoolOptions:
     breaker_failures: int
     breaker_rest: float
     depth: int = 0
+    probe_interval: float = 30.0
 
 
 @dataclass(eq=False, slots=True)
@@ -42,16 +43,17 @@ class _Waiter:
 
 
 class Pool:
-    """The replicas of `stage`. prove: run before a replica gets work, after each start of it; raises DiptychError."""
+    """The replicas of `stage`. prove: run before a replica gets work, and then now and again; raises DiptychError."""
 
-    def __init__(self, stage: Stage, discovery: Discovery, options: PoolOptions, prove: Prove | None = None) -> None:
+    def __init__(self, stage: Stage, discovery: Discovery, options: PoolOptions) -> None:
         self.stage: Stage = stage
         self.replicas: dict[str, Replica] = {}
         self.seconds_per_work: float | None = None
         self.changed = asyncio.Event()
         self._discovery = discovery
         self._options = options
-        self._prove = prove
+        self.prove: Prove | None = None
+        self._proofs: dict[str, asyncio.Task[None]] = {}
         self._polls: dict[str, asyncio.Task[None]] = {}
         self._finding: asyncio.Task[None] | None = None
         self._waiting: list[_Waiter] = []
@@ -64,7 +66,7 @@ class Pool:
 
     async def stop(self) -> None:
         """End all polls and close all connections."""
-        tasks = [*self._polls.values(), *([self._finding] if self._finding else [])]
+        tasks = [*self._polls.values(), *self._proofs.values(), *([self._finding] if self._finding else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -224,7 +226,7 @@ class Pool:
         while True:
             began = loop.time()
             try:
-                await self._heard(replica, await replica.client.info(self._options.poll_timeout))
+                self._heard(replica, await replica.client.info(self._options.poll_timeout))
             except DiptychError as error:
                 replica.unheard(error)
             if self.ready:
@@ -234,13 +236,29 @@ class Pool:
             self.serve()
             await asyncio.sleep(max(0.05, began + self._options.poll_interval - loop.time()))
 
-    async def _heard(self, replica: Replica, info: StageInfo) -> None:
+    def _heard(self, replica: Replica, info: StageInfo) -> None:
         if info.stage != self.stage:
-            raise DeadlineExceeded(f"{replica.url} is a {info.stage} service, not a {self.stage} service")
-        fresh = info.instance != replica.instance
-        if fresh and self._prove is not None:
+            raise ProtocolError(f"{replica.url} is a {info.stage} service, not a {self.stage} service")
+        if info.instance != replica.instance and self.prove is not None:
             replica.proven = False
         replica.heard(info)
-        if not replica.proven and info.ready and self._prove is not None:
-            await self._prove(replica)
-            replica.proven = True
+        due = not replica.proven or asyncio.get_running_loop().time() > replica.proved_at + self._options.probe_interval
+        if self.prove is not None and replica.up and due and replica.url not in self._proofs:
+            task = self._proofs[replica.url] = asyncio.create_task(self._try(self.prove, replica), name="probe")
+            task.add_done_callback(lambda _: self._proofs.pop(replica.url, None))
+
+    async def _try(self, prove: Prove, replica: Replica) -> None:
+        """Prove a replica. One that was proven stays so if nobody is there to try it with."""
+        instance = replica.instance
+        try:
+            await prove(replica)
+        except StageUnavailable as error:
+            replica.reason = error.message
+        except DiptychError as error:
+            replica.proven = False
+            replica.reason = f"no hand-off works: {error.message}"
+        else:
+            if instance == replica.instance:
+                replica.proven = True
+                replica.proved_at = asyncio.get_running_loop().time()
+        self.serve()

@@ -38,6 +38,7 @@ class Replica:
         self.work = 0.0
         self.front_began = 0.0  # event-loop time when the job in front of all others here began
         self.proven = True
+        self.proved_at = 0.0  # event-loop time of the last hand-off that worked
         self.reason = "not asked yet"
         self.seconds_per_work: float | None = None
         self._depth = depth
@@ -76,6 +77,11 @@ class Replica:
         if not self.proven:
             return "unproven"
         return "ready" if self.breaker.allows() else "resting"
+
+    @property
+    def up(self) -> bool:
+        """It says that it is ready, proven or not."""
+        return not self._gone and self.info is not None and self.info.ready and not self.info.draining
 
     @property
     def ready(self) -> bool:

@@ -21,11 +21,13 @@ from services.wire.errors import (
 from services.wire.gateway_to_ar import PriorRequest
 from services.wire.gateway_to_dit import RenderRequest
 from services.wire.info import StageInfo
+from services.wire.probe import Probe
 
 log = logging.getLogger(__name__)
 
 MAX_REPLY = 1024 * 1024  # bytes: a ticket is 1-12 KB, an info about 1 KB
 GRACE = 2.0  # seconds that a stage gets to report its own deadline before the gateway's ends the call
+PROBE_SECONDS = 10.0  # a first READ takes 0.04 s; a cut network would take for ever
 HEADERS = {"content-type": framing.MSGPACK}
 
 
@@ -99,6 +101,14 @@ class StageClient:
                     raise _refusal(response, await _capped(response, self.url), self.url)
                 async for event in framing.events(response.aiter_raw()):
                     yield event
+
+    async def probe(self) -> Probe:
+        """`POST /v1/probes` of an AR: a ticket to a few bytes."""
+        return framing.decode(await self._post("/v1/probes", b"", PROBE_SECONDS), Probe)
+
+    async def fetch(self, probe: Probe) -> None:
+        """`POST /v1/probes` of a DiT: fetch those bytes."""
+        await self._post("/v1/probes", framing.encode(probe), PROBE_SECONDS)
 
     async def forget(self, path: str) -> None:
         """`DELETE` a prior or a render. Idempotent; a replica that cannot be reached has nothing to forget."""

@@ -55,9 +55,11 @@ def budget_of(job: Job) -> float:
 class _Tries:
     """The tries of one job at one stage."""
 
-    def __init__(self, stage: str, job: Job, budget: RetryBudget, settings: PipelineSettings) -> None:
+    def __init__(
+        self, stage: str, job: Job, budget: RetryBudget, settings: PipelineSettings, avoid: frozenset[str] = frozenset()
+    ) -> None:
         self.number = 0
-        self.avoid: set[str] = set()
+        self.avoid = set(avoid)
         self._stage = stage
         self._job = job
         self._budget = budget
@@ -78,7 +80,7 @@ class _Tries:
         if budget_of(self._job) < PAUSE or not self._budget.spend(self._stage, error):
             raise error
         log.warning("%s: trying again after %s from %s: %s", self._job.request_id, error.code, replica.url, error)
-        if error.remedy is Remedy.OTHER_REPLICA:
+        if error.remedy is not Remedy.LATER:
             self.avoid.add(replica.instance)
         await asyncio.sleep(min(PAUSE * 2**self.number, budget_of(self._job)))
         self.number += 1
@@ -96,9 +98,10 @@ class Priors:
         self._estimates = estimates
         self._later = later
 
-    async def write(self, job: Job, run: str, seed: int) -> WrittenPrior:
-        """Prior tokens for `job`, from `seed`, at whichever replica. Releases what failed tries left behind."""
-        tries = _Tries("ar", job, self._budget, self._settings)
+    async def write(self, job: Job, run: str, seed: int, avoid: frozenset[str] = frozenset()) -> WrittenPrior:
+        """Prior tokens for `job`, from `seed`, at whichever replica, not one of the instances in `avoid` if there are
+        others. Releases what failed tries left behind."""
+        tries = _Tries("ar", job, self._budget, self._settings, avoid)
         self._budget.earn()
         while True:
             try:

@@ -24,6 +24,7 @@ from services.wire.errors import DiptychError
 from services.wire.gateway_to_ar import PriorRequest
 from services.wire.gateway_to_dit import RenderRequest
 from services.wire.info import StageInfo
+from services.wire.probe import Probe
 
 WriteScript = Callable[[PriorRequest], Awaitable[Prior]]
 PaintScript = Callable[[RenderRequest], AsyncIterator[RenderEvent]]
@@ -46,6 +47,8 @@ class StandIn:
         self.writes: list[PriorRequest] = []
         self.renders: list[RenderRequest] = []
         self.deleted: list[str] = []
+        self.probes = 0
+        self.unreachable: DiptychError | None = None
         self.running = 0
         self.most = 0
 
@@ -64,49 +67,59 @@ class StandIn:
             yield Progress(step + 1, request.steps)
         yield Rendered(image=b"image of " + request.ticket, width=64, height=64, times={"denoise": 0.01})
 
+    async def _info(self, _request: Request) -> Response:
+        return Response(msgspec.json.encode(self.info))
+
+    async def _priors(self, request: Request) -> Response:
+        message = framing.decode(await request.body(), PriorRequest)
+        self.writes.append(message)
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            return Response(framing.encode(await self.write(message)))
+        except DiptychError as error:
+            return _refusal(error)
+        finally:
+            self.running -= 1
+
+    async def _renders(self, request: Request) -> Response:
+        message = framing.decode(await request.body(), RenderRequest)
+        self.renders.append(message)
+        events = self.paint(message)
+        try:
+            first = await anext(events)
+        except DiptychError as error:
+            return _refusal(error)
+
+        async def frames() -> AsyncIterator[bytes]:
+            yield framing.frame(first)
+            async for event in events:
+                yield framing.frame(event)
+
+        return StreamingResponse(frames())
+
+    async def _delete(self, request: Request) -> Response:
+        self.deleted.append(request.path_params["id"])
+        return Response(status_code=204)
+
+    async def _probe(self, request: Request) -> Response:
+        self.probes += 1
+        if self.unreachable is not None:
+            return _refusal(self.unreachable)
+        if self.info.stage == "ar":
+            return Response(framing.encode(Probe(request_id=f"probe-{self.probes}", ticket=b"t")))
+        framing.decode(await request.body(), Probe)
+        return Response(status_code=204)
+
     def app(self) -> Starlette:
-        async def info(_request: Request) -> Response:
-            return Response(msgspec.json.encode(self.info))
-
-        async def priors(request: Request) -> Response:
-            message = framing.decode(await request.body(), PriorRequest)
-            self.writes.append(message)
-            self.running += 1
-            self.most = max(self.most, self.running)
-            try:
-                return Response(framing.encode(await self.write(message)))
-            except DiptychError as error:
-                return _refusal(error)
-            finally:
-                self.running -= 1
-
-        async def renders(request: Request) -> Response:
-            message = framing.decode(await request.body(), RenderRequest)
-            self.renders.append(message)
-            events = self.paint(message)
-            try:
-                first = await anext(events)
-            except DiptychError as error:
-                return _refusal(error)
-
-            async def frames() -> AsyncIterator[bytes]:
-                yield framing.frame(first)
-                async for event in events:
-                    yield framing.frame(event)
-
-            return StreamingResponse(frames())
-
-        async def delete(request: Request) -> Response:
-            self.deleted.append(request.path_params["id"])
-            return Response(status_code=204)
-
         return Starlette(
             routes=[
-                Route("/v1/info", info),
-                Route("/v1/priors", priors, methods=["POST"]),
-                Route("/v1/priors/{id}", delete, methods=["DELETE"]),
-                Route("/v1/renders", renders, methods=["POST"]),
-                Route("/v1/renders/{id}", delete, methods=["DELETE"]),
+                Route("/v1/info", self._info),
+                Route("/v1/priors", self._priors, methods=["POST"]),
+                Route("/v1/priors/{id}", self._delete, methods=["DELETE"]),
+                Route("/v1/renders", self._renders, methods=["POST"]),
+                Route("/v1/renders/{id}", self._delete, methods=["DELETE"]),
+                Route("/v1/probes", self._probe, methods=["POST"]),
             ]
         )
 
