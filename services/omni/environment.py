@@ -7,6 +7,7 @@
 | TOKENIZERS_PARALLELISM | false | no warning when the engine forks |
 | VLLM_ENABLE_V1_MULTIPROCESSING | 0 | CPU, one rank: a process and a hop less, start-up in half the time |
 | VLLM_CPU_OMP_THREADS_BIND | 0\\|1 | CPU, more ranks: one NUMA node is short of nodes for vLLM's own split |
+| OMP_NUM_THREADS | cores / 2 | CPU, one rank: waiting threads on shared cores slow each other down |
 | VLLM_CPU_KVCACHE_SPACE | 1 | CPU: GiB, where the stage names no kv_cache_memory_bytes |
 """
 
@@ -32,6 +33,8 @@ def prepare_cpu_environment(engine_args: Mapping[str, Any]) -> None:
     ranks = tensor_parallel_size(engine_args)
     if ranks == 1:
         _default({"VLLM_ENABLE_V1_MULTIPROCESSING": "0"})
+        if "OMP_NUM_THREADS" not in os.environ:
+            _limit_threads(max(1, len(os.sched_getaffinity(0)) // 2))
     else:
         _default({"VLLM_CPU_OMP_THREADS_BIND": threads_bind(ranks, sorted(os.sched_getaffinity(0)))})
     if not engine_args.get("kv_cache_memory_bytes"):
@@ -49,6 +52,13 @@ def threads_bind(ranks: int, cores: list[int]) -> str:
     share = max(1, len(cores) // ranks)
     groups = [[cores[(rank * share + i) % len(cores)] for i in range(share)] for rank in range(ranks)]
     return "|".join(",".join(map(str, group)) for group in groups)
+
+
+def _limit_threads(threads: int) -> None:
+    import torch
+
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # for the processes to come
+    torch.set_num_threads(threads)
 
 
 def _default(values: Mapping[str, str]) -> None:
