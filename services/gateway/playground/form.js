@@ -1,0 +1,78 @@
+// The form: what it says as settings, settings back into it, and errors beside the field they name.
+
+const $ = (id) => document.getElementById(id);
+const NUMBERS = ["n", "num_inference_steps", "guidance_scale"];
+const TEXTS = ["prompt", "negative_prompt", "size", "output_format"];
+const MAX_DRAWN = 2 ** 53; // JSON numbers are exact below it
+
+export function drawSeed() {
+  const words = crypto.getRandomValues(new Uint32Array(2));
+  return String((words[0] * 2 ** 21 + (words[1] >>> 11)) % MAX_DRAWN);
+}
+
+// The settings as the API takes them; an empty field is not sent. Throws {param, message} for what is no number.
+export function read() {
+  const settings = {};
+  for (const name of TEXTS) if ($(name).value) settings[name] = $(name).value;
+  for (const name of NUMBERS) {
+    if ($(name).value !== "") settings[name] = Number($(name).value);
+    else if ($(name).validity.badInput) throw { param: name, message: "This is not a number." };
+  }
+  const seed = $("seed").value.trim() || drawSeed();
+  if (!/^\d+$/.test(seed) || Number(seed) > MAX_DRAWN) {
+    throw { param: "seed", message: "A seed is a whole number from 0 to 9007199254740992." };
+  }
+  $("seed").value = seed;
+  settings.seed = Number(seed);
+  return settings;
+}
+
+export function fill(settings) {
+  for (const name of [...TEXTS, ...NUMBERS, "seed"]) if (name !== "output_format") $(name).value = settings[name] ?? "";
+  $("output_format").value = settings.output_format ?? "png";
+  $("n").value = settings.n ?? 1;
+  matchPreset();
+}
+
+export function matchPreset() {
+  const known = [...$("preset").options].some((option) => option.value === $("size").value);
+  $("preset").value = known ? $("size").value : "";
+}
+
+export function clearErrors() {
+  $("error").hidden = true;
+  for (const text of document.querySelectorAll(".field-error")) text.hidden = true;
+  for (const field of document.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
+}
+
+// Says `error` in words; marks and focuses its field if it names one of the form's.
+export function showError(error) {
+  const place = error.param ? $(`${error.param}-error`) : null;
+  const field = error.param ? $(error.param) : null;
+  if (place && field) {
+    place.textContent = error.message;
+    place.hidden = false;
+    field.setAttribute("aria-invalid", "true");
+    field.focus();
+  }
+  $("error").textContent = place ? `Not painted: ${error.param.replaceAll("_", " ")} is not right.` : error.message;
+  $("error").hidden = false;
+}
+
+export function prepare() {
+  $("preset").addEventListener("change", () => {
+    if ($("preset").value) $("size").value = $("preset").value;
+    else $("size").focus();
+  });
+  $("size").addEventListener("input", matchPreset);
+  $("dice").addEventListener("click", () => ($("seed").value = drawSeed()));
+  $("seed").addEventListener("input", () => lockSeed($("seed").value !== "")); // a typed seed is meant
+  $("lock").addEventListener("click", () => lockSeed(!seedIsLocked()));
+}
+
+export function lockSeed(locked) {
+  $("lock").setAttribute("aria-pressed", String(locked));
+  $("lock").textContent = locked ? "🔒" : "🔓";
+}
+
+export const seedIsLocked = () => $("lock").getAttribute("aria-pressed") === "true";
