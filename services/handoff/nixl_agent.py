@@ -99,9 +99,9 @@ class NixlAgent:
             raise TicketInvalid("the agent metadata in the ticket is of another agent", param="ticket.agent")
         with nixl_errors("connecting to the producer"):
             self._agent.makeConnection(name, [])
-        fresh = self._log.new_lanes(self.name)
-        known = fresh or self._log.all_lanes()
-        self._lanes[name] = "; ".join(f"{where}: {lanes}" for where, lanes in known.items())
+        # UCX reports a lane configuration once; a peer that brings no new one is served by those known.
+        known = self._log.new_lanes(self.name) or self._log.all_lanes()
+        self._lanes[name] = "; ".join(f"{where}: {lanes}" for where, lanes in known.items() if where != "self")
 
     def drop_peer(self, name: str) -> None:
         self._lanes.pop(name, None)
@@ -144,6 +144,10 @@ class NixlAgent:
 
     def lanes(self, peer: str) -> str:
         return self._lanes.get(peer, "")
+
+    def all_lanes(self) -> dict[str, str]:
+        self._log.new_lanes(self.name)
+        return self._log.all_lanes()
 
     def close(self) -> None:
         self._agent = None

@@ -9,6 +9,7 @@ from services.handoff.transport import Transport
 from services.wire.errors import HandoffError, IncompatiblePeer
 
 _METADATA_KEPT = 64
+_TELLING = 2**19  # bytes: smaller READs measure latency, not bandwidth
 
 
 @dataclass(slots=True, eq=False)
@@ -20,11 +21,12 @@ class Peer:
     metadata: set[bytes] = field(default_factory=set)
     users: int = 0
     bytes_read: int = 0
-    best_rate: float = 0.0  # bytes/second of the fastest READ so far
+    best_rate: float = 0.0  # bytes/second of the fastest big READ so far
 
     def book(self, length: int, seconds: float) -> None:
         self.bytes_read += length
-        self.best_rate = max(self.best_rate, length / seconds)
+        if length >= _TELLING:
+            self.best_rate = max(self.best_rate, length / seconds)
 
 
 class Peers:

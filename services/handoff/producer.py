@@ -17,6 +17,7 @@ from services.handoff.ticket import Region, Ticket
 from services.handoff.transport import Transport
 from services.wire.errors import ArenaFull
 
+PROBE_BYTES = 2**20
 _TICK = 0.25  # seconds between looks at leases and notices: 4 wake-ups a second cost 0.1 % of a core
 
 
@@ -42,6 +43,7 @@ class Producer:
                     device=settings.vram_device,
                 )
             )
+        self._probe = self._arenas[0].allocate(min(PROBE_BYTES, settings.arena_bytes // 16))
         self._metadata: tuple[int, bytes] = (0, b"")
         self._slots = Slots(settings)
         self._stop = threading.Event()
@@ -98,6 +100,10 @@ class Producer:
             found |= {f"vram_{name}": value for name, value in arena.stats().items()}
         return found
 
+    def transports(self) -> dict[str, str]:
+        """By `self`, `intra-node`, `inter-node`: the lanes that UCX reported for connections of that kind."""
+        return self._transport.all_lanes()
+
     def close(self) -> None:
         """Stops the reaper and the agent; READs of slots that are still live fail."""
         if self._stop.is_set():
@@ -151,6 +157,7 @@ class Producer:
             nixl=self._transport.nixl,
             ucx=self._transport.ucx,
             regions=tuple(Region(*block.span) for block in slot.blocks),
+            probe=Region(*self._probe.span),
             tensors=described.specs,
             algorithm=algorithm,
             digest=digest,

@@ -37,6 +37,7 @@ class Pull:
         self._sums = [checksum.start(ticket.algorithm) for _ in blocks]
         self._summer = summer if len(self._todo) > 1 else None  # one piece is summed faster than handed over
         self._summing: deque[Future[None]] = deque()
+        self.bytes_landed = 0
         self.failure: HandoffError | None = None
 
     @property
@@ -92,6 +93,7 @@ class Pull:
         self._flying.popleft()
         self._release(handle)
         if self.failure is None:
+            self.bytes_landed += piece.stop - piece.start
             self._sum(piece)
         return True
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+import msgspec
 import torch
 
 from services.handoff.arena import Arena, Block
@@ -24,12 +25,13 @@ from services.handoff.peers import Peer, Peers
 from services.handoff.pull import Pull
 from services.handoff.settings import HandoffSettings
 from services.handoff.ticket import Ticket
-from services.handoff.transport import Transport
+from services.handoff.transport import Span, Transport
 from services.wire.errors import ArenaFull, HandoffError, PeerGone, TicketInvalid
 
 _SPIN = 300e-6  # seconds of polling without a rest: most small READs end within it
 _REST_FIRST, _REST_MOST = 20e-6, 2e-3  # seconds between polls after that, growing by half
 _REST_QUARANTINE = 50e-3  # seconds between polls when nobody waits
+_PROBE_PATIENCE = 1.0  # seconds until a bandwidth probe is polled as rarely as what is in quarantine
 _log = logging.getLogger(__name__)
 
 Bundle = dict[str, torch.Tensor]
@@ -52,9 +54,10 @@ class Reader:
     def __init__(self, settings: HandoffSettings, transport: Transport, arenas: dict[Memory, Arena]) -> None:
         self._settings, self._transport, self._arenas = settings, transport, arenas
         self.peers = Peers(transport, cap=settings.max_peers, require_rdma=settings.require_rdma)
-        self.counts = dict.fromkeys(("reads", "bytes_moved", "read_seconds", "quarantined", "reconnects"), 0.0)
+        self.counts = dict.fromkeys(("reads", "bytes_moved", "read_seconds", "quarantined", "reconnects", "bytes_landed"), 0.0)
         self._inbox: queue.SimpleQueue[Job | Block | None] = queue.SimpleQueue()
         self._jobs: dict[Job, Steps] = {}
+        self._closed = False
         self._summer = ThreadPoolExecutor(1, "handoff-checksum")
         self._thread = threading.Thread(target=self._run, name="handoff-reader", daemon=True)
         self._thread.start()
@@ -83,30 +86,29 @@ class Reader:
 
     def _run(self) -> None:
         moved_at, rest = time.monotonic(), 0.0
-        while True:
-            for item in self._arrivals(rest):
-                if item is None:
-                    self._fail_all()
-                    return
-                if isinstance(item, Job):
-                    self._jobs[item] = self._fetch(item)
-                    moved_at = time.monotonic()
-                else:
-                    item.arena.free(item)
-            if self._advance():
+        while not self._closed:
+            if self._receive(rest) | self._advance():
                 moved_at = time.monotonic()
             rest = self._rest(time.monotonic() - moved_at, rest)
+        for job in self._jobs:
+            job.resolve(HandoffError("this consumer is closed"))
 
-    def _arrivals(self, rest: float) -> list[Job | Block | None]:
-        """What came in; waits for it as long as nothing else is to do."""
-        found: list[Job | Block | None] = []
+    def _receive(self, rest: float) -> bool:
+        """Takes what came in; waits for it, `rest` seconds or, with nothing else to do, for ever."""
+        wait = rest > 0 or not self._jobs
         try:
-            found.append(self._inbox.get(rest > 0 or not self._jobs, rest if self._jobs else None))
-            while not self._inbox.empty():
-                found.append(self._inbox.get_nowait())
+            while True:
+                item = self._inbox.get(wait, rest if self._jobs else None)
+                if item is None:
+                    self._closed = True
+                elif isinstance(item, Job):
+                    self._jobs[item] = self._fetch(item)
+                else:
+                    item.arena.free(item)
+                if self._inbox.empty():
+                    return True
         except queue.Empty:
-            return found
-        return found
+            return False
 
     def _rest(self, still: float, rest: float) -> float:
         if still < _SPIN:
@@ -118,33 +120,29 @@ class Reader:
         """One step of every job; True if anything moved."""
         moved = False
         for job, steps in list(self._jobs.items()):
-            ended = False
             try:
                 moved |= next(steps)
+                continue
             except StopIteration:
-                ended = True
-            if ended:
-                moved = True
-                del self._jobs[job]
+                pass
+            except HandoffError as error:
+                job.resolve(error)
+            except Exception as error:  # noqa: BLE001 - a defect of ours must fail one fetch, not the thread of all
+                _log.exception("a fetch failed in an unforeseen way")
+                job.resolve(HandoffError(f"fetch failed: {error!r}"))
+            moved = True
+            del self._jobs[job]
         return moved
-
-    def _fail_all(self) -> None:
-        for job in self._jobs:
-            job.resolve(HandoffError("this consumer is closed"))
 
     def _fetch(self, job: Job) -> Steps:
         blocks: list[Block] = []
         try:
             yield from self._land(job, blocks)
             yield from self._attempts(job, blocks)
-        except HandoffError as error:
-            job.resolve(error)
-        except Exception as error:  # noqa: BLE001 - a defect of ours must fail one fetch, not the thread of all
-            _log.exception("a fetch failed in an unforeseen way")
-            job.resolve(HandoffError(f"fetch failed: {error!r}"))
-        finally:
-            for block in blocks:
-                block.arena.free(block)
+        except HandoffError:
+            _free(blocks)
+            raise  # any other error: it is not known whether NIXL still writes there, so the memory is lost
+        _free(blocks)
 
     def _land(self, job: Job, blocks: list[Block]) -> Steps:
         """Takes landing memory, and waits for it as long as the caller waits."""
@@ -170,6 +168,9 @@ class Reader:
             peer.users += 1
             try:
                 yield from self._read(job, peer, blocks)
+                if not known:
+                    probe = Job(job.ticket, _log_probe)
+                    self._jobs[probe] = self._probe(probe, peer)
                 return
             except PeerGone:
                 self.peers.drop(peer)
@@ -198,6 +199,23 @@ class Reader:
         finally:
             self._report(peer, notice._replace(event=end))
 
+    def _probe(self, job: Job, peer: Peer) -> Steps:
+        """Measures the bandwidth to a new peer, after its first fetch."""
+        region = job.ticket.probe
+        block = self._arenas[Memory.DRAM].allocate(region.length)
+        peer.users += 1
+        try:
+            started = time.perf_counter()
+            handle = self._transport.read(peer.name, Span(*msgspec.structs.astuple(region)), block.span)
+            while not self._transport.finished(handle):
+                job.over = time.perf_counter() - started > _PROBE_PATIENCE
+                yield False
+            self._transport.release(handle)
+            peer.book(region.length, time.perf_counter() - started)
+        finally:
+            peer.users -= 1
+            block.arena.free(block)
+
     def _wait(self, job: Job, pull: Pull) -> Steps:
         quarantined = False
         while not pull.landed:
@@ -206,7 +224,9 @@ class Reader:
                 if not quarantined:
                     quarantined = True
                     self.counts["quarantined"] += 1
+            before = pull.bytes_landed
             moved = pull.advance()
+            self.counts["bytes_landed"] += pull.bytes_landed - before
             if not pull.landed:
                 yield moved
 
@@ -237,6 +257,15 @@ class Reader:
             views.append(torch.from_numpy(lent))
             blocks.remove(block)  # its owner is now the array
         return rebuild(ticket.tensors, views)
+
+
+def _log_probe(outcome: Bundle | HandoffError) -> None:
+    _log.info("no bandwidth measured: %s", outcome)
+
+
+def _free(blocks: list[Block]) -> None:
+    for block in blocks:
+        block.arena.free(block)
 
 
 def _copy(block: Block) -> torch.Tensor:

@@ -17,6 +17,7 @@ from services.wire.errors import IncompatiblePeer, LeaseExpired, TicketInvalid
 
 SCHEMA = 1
 MAX_TICKET = 2**20  # bytes
+MAX_PROBE = 2**22  # bytes
 _MAGIC = b"DPT"
 _MAC_BYTES = 32
 _UNSIGNED = bytes(_MAC_BYTES)
@@ -38,8 +39,9 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     handoff_id: 16 random bytes. generation: of the slot, never used twice by one producer. instance: the producer's
     NIXL agent, unique per process start. host, machine: where it can be reached, and a hash of its boot id.
-    agent: its NIXL metadata. nixl, ucx: versions. regions[0] is DRAM and starts with the header. digest: over all
-    payload bytes. fingerprint: of the model. expires: Unix seconds by the producer's clock.
+    agent: its NIXL metadata. nixl, ucx: versions. probe: registered zeros, to measure bandwidth with. regions[0] is
+    DRAM and starts with the header. digest: over all payload bytes. fingerprint: of the model. expires: Unix seconds
+    by the producer's clock.
     """
 
     handoff_id: Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
@@ -51,6 +53,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     nixl: _Text
     ucx: _Text
     regions: Annotated[tuple[Region, ...], msgspec.Meta(min_length=1, max_length=16)]
+    probe: Region
     tensors: Annotated[tuple[TensorSpec, ...], msgspec.Meta(min_length=1, max_length=4096)]
     algorithm: Algorithm
     digest: Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
@@ -126,6 +129,8 @@ def _check_arithmetic(ticket: Ticket) -> None:
     first = ticket.regions[0]
     if first.memory is not Memory.DRAM:
         raise TicketInvalid("region 0 must be DRAM: it starts with the header", param="ticket.regions")
+    if ticket.probe.memory is not Memory.DRAM or ticket.probe.length > MAX_PROBE:
+        raise TicketInvalid(f"the probe must be DRAM of at most {MAX_PROBE} bytes", param="ticket.probe")
     names = set()
     for spec in ticket.tensors:
         if spec.dtype not in layout.ITEM_BYTES:

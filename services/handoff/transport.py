@@ -57,5 +57,8 @@ class Transport(Protocol):
     def lanes(self, peer: str) -> str:
         """The transports that serve `peer`, as the library itself reported them; empty if it did not."""
 
+    def all_lanes(self) -> dict[str, str]:
+        """The same by kind of connection (`self`, `intra-node`, `inter-node`), as far as reported."""
+
     def close(self) -> None:
         """Ends the agent; peers see a disconnect."""

@@ -37,7 +37,7 @@ class UcxLog:
         fresh: dict[str, str] = {}
         for line in self._fresh_lines():
             match = _LANES.search(line)
-            if match and match["agent"] == agent and match["where"] != "self":
+            if match and match["agent"] == agent:
                 fresh[match["where"]] = " ".join(dict.fromkeys(_TRANSPORT.findall(match["lanes"])))
             elif "UCX  WARN" in line or "UCX  ERROR" in line:
                 _log.warning("UCX: %s", line.partition("UCX  ")[2])
