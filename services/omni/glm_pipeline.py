@@ -247,7 +247,7 @@ class DiptychGlmImagePipeline(GlmImagePipeline):
         return prediction
 
     def _decode(self, latents: torch.Tensor, state: StepRequestState) -> torch.Tensor:
-        """Pixels of latents [1, channels, h, w]: uint8 [8h, 8w, 3] on the CPU, by the sums of diffusers' VaeImageProcessor."""
+        """Latents [1, channels, h, w] as uint8 [8h, 8w, 3] on the CPU, by the sums of diffusers' VaeImageProcessor."""
         started = time.perf_counter()
         mean, std = self._latent_statistics()
         image = self.vae.decode(latents.to(self.vae.dtype) * std + mean, return_dict=False)[0]

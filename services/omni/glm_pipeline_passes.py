@@ -11,8 +11,8 @@ import torch
 class DenoiseInputs:
     """What stays the same over all steps of one request, on the device.
 
-    text, negative_text: glyph embeddings [1, tokens, dim]; no negative_text means no guidance. prior: int64 [1, patches].
-    target_size, crop: [1, 2], pixels. kv_cache: keys and values of the condition image (edits).
+    text, negative_text: glyph embeddings [1, tokens, dim]; without negative_text there is no guidance. prior: int64
+    [1, patches]. target_size, crop: [1, 2], pixels. kv_cache: keys and values of the condition image (edits).
     """
 
     text: torch.Tensor
@@ -39,8 +39,8 @@ def group_passes(batch: Sequence[DenoiseInputs], *, join_guidance: bool) -> list
     """The passes of one denoising step, grouped into forwards; within a group conditional passes come first.
 
     Rows of one forward have equally long texts, so that nothing is padded or masked: a row computes what it computes
-    alone. A pass that reads a condition image runs alone. join_guidance: the conditional and the unconditional pass of a
-    request may be two rows of one forward.
+    alone. A pass that reads a condition image runs alone. join_guidance: the conditional and the unconditional pass of
+    a request may be two rows of one forward.
     """
     groups: dict[tuple[int, bool, int | None], list[Pass]] = {}
     for conditional in (True, False):

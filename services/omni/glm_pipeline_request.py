@@ -1,7 +1,7 @@
 """What one render asks of the pipeline: read from the request, checked, before any of it reaches a device.
 
-The prompt is the dict that vLLM-Omni's `ar2diffusion` builds (model_executor/stage_input_processors/glm_image.py), so the
-pipeline also runs behind its own AR stage. Numbers that differ per request travel in `extra_args`.
+The prompt is the dict that vLLM-Omni's `ar2diffusion` builds (model_executor/stage_input_processors/glm_image.py), so
+the pipeline also runs behind its own AR stage. Numbers that differ per request travel in `extra_args`.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,8 +42,8 @@ def check_tokens(tokens: torch.Tensor, expected: int, name: str) -> None:
 def fold_guidance(_config: Any) -> Callable[[Any], Any]:
     """The pre-process hook: moves what may differ within a batch out of the scheduler's batch key.
 
-    `StepBatchSamplingParamsKey` (diffusion/sched/interface.py) holds the guidance scales and the flag that vLLM-Omni derives
-    from them, so stock requests with different guidance never share a forward. The pipeline applies guidance per row.
+    `StepBatchSamplingParamsKey` (diffusion/sched/interface.py) holds the guidance scales and the flag that vLLM-Omni
+    derives from them, so stock requests with different guidance never share a forward. Here guidance is a row's own.
     """
 
     def fold(request: Any) -> Any:

@@ -10,7 +10,7 @@ SIZES_KEPT = 8  # tables of a 2048 x 2048 image: 16384 tokens x 128 x 4 bytes x 
 class RememberedRope(torch.nn.Module):
     """Upstream's `GlmImageRotaryPosEmbed`, asked once for each latent size.
 
-    It builds its frequencies on the host and copies them to the device in every forward: two transfers a pass that wait.
+    It builds its frequencies on the host and copies them to the device in every forward: two waits a pass.
     """
 
     def __init__(self, rope: torch.nn.Module) -> None:
