@@ -152,6 +152,7 @@ def decoded(file: IO[bytes], param: str) -> InputImage:
     with _opened(file, param) as image:
         try:
             image.draft(None, (2048, 2048))  # JPEG only: decodes at 1/2, 1/4 or 1/8 of a much larger size
+            image.load()  # before EXIF: reading that of a PNG loads the pixels too, and would hide that they are cut
             turn = TURNS.get(_orientation(image))
             stored = image.size
             rgb = _on_white(image)
