@@ -32,6 +32,10 @@ class VllmDitEngine:
         """Stop this request: its `paint` raises Cancelled. Unknown ones are no error."""
         await self._engine.abort(request_id)
 
+    def stalled(self) -> float:
+        """Seconds without an output while there is work."""
+        return self._engine.stalled()
+
     async def check_health(self) -> None:
         """Raise EngineDied when the engine is not there any more."""
         await self._engine.check_health()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from typing import Any
@@ -39,6 +40,7 @@ class SingleStageEngine:
         self._omni: Any = None
         self._processes: list[Any] = []
         self._running: set[str] = set()
+        self._stepped = time.monotonic()
         self._aborted: set[str] = set()
 
     async def start(self) -> None:
@@ -76,12 +78,15 @@ class SingleStageEngine:
             raise EngineDied(f"stage {self.stage} is not started")
         if request_id in self._running:
             raise EngineFailed(f"request {request_id} runs already")
+        if not self._running:
+            self._stepped = time.monotonic()
         self._running.add(request_id)
         try:
             with self._translated():
                 outputs = omni.generate(prompt, sampling_params_list=[sampling], request_id=request_id)
                 async with aclosing(outputs):
                     async for output in outputs:
+                        self._stepped = time.monotonic()
                         if request_id in self._aborted:
                             break
                         yield output
@@ -98,6 +103,10 @@ class SingleStageEngine:
         self._aborted.add(request_id)
         with self._translated():
             await self._omni.abort(request_id)
+
+    def stalled(self) -> float:
+        """Seconds since the engine last gave an output (AR: a whole prior; DiT: a step) while it has work; or 0."""
+        return time.monotonic() - self._stepped if self._running else 0.0
 
     async def check_health(self) -> None:
         """Raise EngineDied when the engine is not there any more."""

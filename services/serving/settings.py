@@ -39,7 +39,7 @@ class StageSettings(BaseSettings):
     step_timeout: float = Field(
         default=120,
         gt=0,
-        description="No step (AR: no token) for so long, with work to do, means that the engine hangs.",
+        description="No step for so long, with work to do, means that the engine hangs.",
     )
     warm_up: bool = Field(default=True, description="Do one tiny job before a fresh engine gets work.")
     drain_timeout: float = Field(default=120, ge=0, description="How long SIGTERM waits for running jobs.")
