@@ -4,7 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, nullcontext
+from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
 from services.omni.checkpoint import Checkpoint
@@ -13,9 +13,13 @@ from services.omni.engine import SingleStageEngine
 from services.omni.prior_prompt import PriorPrompt, PromptWriter
 from services.omni.prior_tokens import large_grid_tokens
 from services.serving.engine import CONDITION_IMAGE, CONDITION_TOKENS, PRIOR_TOKENS, PriorJob, PriorResult
-from services.wire.errors import EngineFailed, InvalidRequest
+from services.wire.errors import Cancelled, EngineFailed, InvalidRequest
 from services.wire.geometry import IMAGE_END, prior_budget
 
+# Under an edit a prompt must be prefilled whole: the codes of its image come with that one step. No two condition
+# images are the same to the engine and prompts hardly share a beginning, so its caches would only hold memory.
+ENGINE_DEFAULTS = {"enable_chunked_prefill": False, "enable_prefix_caching": False, "mm_processor_cache_gb": 0}
+ABORT_SECONDS = 10.0
 # The model card's sampling; a stage's `default_sampling_params` may say otherwise.
 SAMPLING = {"temperature": 0.9, "top_p": 0.75, "top_k": 16512}
 
@@ -26,11 +30,12 @@ class VllmArEngine:
     def __init__(self, checkpoint: Checkpoint, engine_args: Mapping[str, Any]) -> None:
         """engine_args: keys of vLLM-Omni's deploy schema for this stage; `max_model_len` bounds prompt and priors."""
         self._checkpoint = checkpoint
-        self._engine = SingleStageEngine(0, str(checkpoint.path), engine_args)
+        self._engine = SingleStageEngine(0, str(checkpoint.path), ENGINE_DEFAULTS | dict(engine_args))
         defaults = engine_args.get("default_sampling_params") or {}
         self._sampling = SAMPLING | {key: defaults[key] for key in SAMPLING if key in defaults}
         self._max_tokens = int(engine_args.get("max_model_len") or checkpoint.max_positions())
         self._one_edit = asyncio.Lock()
+        self._writing: dict[str, asyncio.Task[PriorResult]] = {}
         self._preparing = ThreadPoolExecutor(1, thread_name_prefix="ar-prompt")
         self._writer: PromptWriter | None = None
 
@@ -40,8 +45,15 @@ class VllmArEngine:
         await self._engine.start()
 
     async def abort(self, request_id: str) -> None:
-        """Stop this request: its `write` raises Cancelled. Unknown ones are no error."""
-        await self._engine.abort(request_id)
+        """Stop this request, wherever it is: its `write` raises Cancelled. Unknown ones are no error."""
+        task = self._writing.get(request_id)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task], timeout=ABORT_SECONDS)
+
+    def stalled(self) -> float:
+        """Seconds without an output while there is work."""
+        return self._engine.stalled()
 
     async def check_health(self) -> None:
         """Raise EngineDied when the engine is not there any more."""
@@ -57,15 +69,26 @@ class VllmArEngine:
         Raises:
             InvalidRequest: The prompt is too long for the stage, or the condition image unusable.
             InvalidPriors: The model wrote a wrong number of tokens, or one that is no code.
-            Cancelled, EngineFailed, EngineDied: As the engine says.
+            Cancelled: `abort` was called for this request.
+            EngineFailed, EngineDied: As the engine says.
         """
+        if job.request_id in self._writing:
+            raise EngineFailed(f"request {job.request_id} runs already")
+        task = self._writing[job.request_id] = asyncio.create_task(self._write(job))
+        try:
+            return await task
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if caller is not None and caller.cancelling():
+                raise
+            raise Cancelled(f"request {job.request_id} was aborted") from None
+        finally:
+            del self._writing[job.request_id]
+
+    async def _write(self, job: PriorJob) -> PriorResult:
         prompt, image = await asyncio.get_running_loop().run_in_executor(self._preparing, self._prepare, job)
-        edit = image is not None
-        # The model keeps the codes of one condition image between its encoder and its forward pass: only one
-        # edit may be before its first token.
-        async with self._one_edit if edit else nullcontext():
-            token_ids, codes = await self._run(job, prompt, image)
-        bundle = {PRIOR_TOKENS: large_grid_tokens(token_ids, job.width, job.height, edit=edit)}
+        token_ids, codes = await self._run(job, prompt, image)
+        bundle = {PRIOR_TOKENS: large_grid_tokens(token_ids, job.width, job.height, edit=image is not None)}
         if image is not None:
             bundle[CONDITION_IMAGE] = image.pixels()
             bundle[CONDITION_TOKENS] = _condition_tokens(codes, image)
@@ -92,15 +115,21 @@ class VllmArEngine:
         return prompt, image
 
     async def _run(self, job: PriorJob, prompt: PriorPrompt, image: ConditionImage | None) -> tuple[list[int], Any]:
-        outputs = self._engine.generate(_request(job, prompt, image), self._sampling_params(job), job.request_id)
-        last: Any = None
+        token_ids: list[int] = []
         codes: Any = None
-        async with aclosing(outputs):
-            async for last in outputs:
-                codes = codes if codes is not None else _prior_image(last)
-        if last is None or not last.outputs:
-            raise EngineFailed(f"the engine ended request {job.request_id} without an output")
-        return list(last.outputs[0].token_ids), codes
+        async with AsyncExitStack() as turn:
+            # The model keeps the codes of one condition image between its encoder and its forward pass, so only
+            # one edit may be before its first token. From then on edits are like any other request.
+            if image is not None:
+                await turn.enter_async_context(self._one_edit)
+            request = _request(job, prompt, image)
+            async with aclosing(self._engine.generate(request, self._sampling_params(job), job.request_id)) as outputs:
+                async for output in outputs:
+                    codes = _prior_image(output) if codes is None else codes
+                    token_ids += output.outputs[0].token_ids
+                    if token_ids:
+                        await turn.aclose()
+        return token_ids, codes
 
     def _sampling_params(self, job: PriorJob) -> Any:
         from vllm import SamplingParams
@@ -112,7 +141,7 @@ class VllmArEngine:
             max_tokens=prior_budget(job.width, job.height, edit=job.image is not None) - 1,
             stop_token_ids=[IMAGE_END],
             detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
+            output_kind=RequestOutputKind.FINAL_ONLY if job.image is None else RequestOutputKind.DELTA,
             # The runner lays out the positions of the grids by these; the prompt's own are not enough.
             extra_args={"target_h": job.height, "target_w": job.width},
         )
