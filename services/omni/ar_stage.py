@@ -13,7 +13,7 @@ from services.omni.engine import SingleStageEngine
 from services.omni.prior_prompt import PriorPrompt, PromptWriter
 from services.omni.prior_tokens import large_grid_tokens
 from services.serving.engine import CONDITION_IMAGE, CONDITION_TOKENS, PRIOR_TOKENS, PriorJob, PriorResult
-from services.wire.errors import Cancelled, EngineFailed, InvalidRequest
+from services.wire.errors import Cancelled, EngineDied, EngineFailed, InvalidRequest
 from services.wire.geometry import IMAGE_END, prior_budget
 
 # Under an edit a prompt must be prefilled whole: the codes of its image come with that one step. No two condition
@@ -36,12 +36,15 @@ class VllmArEngine:
         self._max_tokens = int(engine_args.get("max_model_len") or checkpoint.max_positions())
         self._one_edit = asyncio.Lock()
         self._writing: dict[str, asyncio.Task[PriorResult]] = {}
-        self._preparing = ThreadPoolExecutor(1, thread_name_prefix="ar-prompt")
+        self._preparing: ThreadPoolExecutor | None = None
         self._writer: PromptWriter | None = None
 
     async def start(self) -> None:
         """Load the processor and start the engine. Raises ConfigError or EngineDied."""
-        self._writer = await asyncio.to_thread(PromptWriter.of, self._checkpoint.path)
+        if self._preparing is None:
+            self._preparing = ThreadPoolExecutor(1, thread_name_prefix="ar-prompt")
+        loop = asyncio.get_running_loop()
+        self._writer = await loop.run_in_executor(self._preparing, PromptWriter.of, self._checkpoint.path)
         await self._engine.start()
 
     async def abort(self, request_id: str) -> None:
@@ -61,6 +64,9 @@ class VllmArEngine:
 
     async def stop(self) -> None:
         """Stop the engine; `start` may be called again."""
+        if self._preparing is not None:
+            self._preparing.shutdown(wait=False, cancel_futures=True)
+            self._preparing = None
         await self._engine.stop()
 
     async def write(self, job: PriorJob) -> PriorResult:
@@ -86,6 +92,8 @@ class VllmArEngine:
             del self._writing[job.request_id]
 
     async def _write(self, job: PriorJob) -> PriorResult:
+        if self._preparing is None:
+            raise EngineDied("the AR stage is not started")
         prompt, image = await asyncio.get_running_loop().run_in_executor(self._preparing, self._prepare, job)
         token_ids, codes = await self._run(job, prompt, image)
         bundle = {PRIOR_TOKENS: large_grid_tokens(token_ids, job.width, job.height, edit=image is not None)}

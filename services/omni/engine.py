@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from typing import Any
 
 from services.omni.environment import prepare_cpu_environment, prepare_environment
-from services.omni.processes import new_children, stop_processes
+from services.omni.processes import NewChildren, new_children, stop_processes
 from services.omni.single_stage import Stage, deploy_file, register_single_stage
 from services.wire.errors import Cancelled, ConfigError, DiptychError, EngineDied, EngineFailed, InvalidRequest
 
@@ -57,10 +58,10 @@ class SingleStageEngine:
             try:
                 self._omni = await asyncio.wait_for(asyncio.shield(building), self._start_seconds)
             except TimeoutError:
-                await self._abandon(building, children.found())
+                await self._abandon(building, children)
                 raise EngineDied(f"stage {self.stage} was not up within {self._start_seconds:.0f} s") from None
             except BaseException:
-                await self._abandon(building, children.found())
+                await self._abandon(building, children)
                 raise
             self._processes = children.found()
 
@@ -142,12 +143,14 @@ class SingleStageEngine:
         with deploy_file(key, self._engine_args) as path, _translated_start(self.stage):
             return AsyncOmni(model=self._model, deploy_config=str(path), stage_init_timeout=limit, init_timeout=limit)
 
-    async def _abandon(self, building: "asyncio.Future[Any]", processes: list[Any]) -> None:
-        # The constructor cannot be interrupted; without its processes it raises soon, or is left behind.
-        await asyncio.to_thread(stop_processes, processes)
-        done, _ = await asyncio.wait([building], timeout=self._stop_seconds)
-        if done and building.exception() is None:
-            await asyncio.to_thread(building.result().shutdown)
+    async def _abandon(self, building: "asyncio.Future[Any]", children: NewChildren) -> None:
+        # The constructor cannot be interrupted; it raises when the processes that it waits for are gone.
+        give_up = time.monotonic() + self._stop_seconds
+        while not building.done() and time.monotonic() < give_up:
+            await asyncio.to_thread(stop_processes, children.found())
+            await asyncio.wait([building], timeout=0.5)
+        building.add_done_callback(_shut_down_late)
+        await asyncio.to_thread(stop_processes, children.found())
 
     def _raise_if_dead(self) -> None:
         from vllm.v1.engine.exceptions import EngineDeadError
@@ -183,7 +186,21 @@ class SingleStageEngine:
 def _translated_start(stage: Stage) -> Iterator[None]:
     try:
         yield
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"stage {stage} cannot start with these settings: {error}") from error
-    except (RuntimeError, OSError) as error:
-        raise EngineDied(f"stage {stage} did not start: {error}") from error
+    except (ValueError, TypeError, RuntimeError, OSError) as error:
+        root: BaseException = error
+        while root.__cause__ is not None:
+            root = root.__cause__
+        # vLLM-Omni wraps whatever its own thread met into a RuntimeError; settings are refused as values.
+        if isinstance(root, ValueError | TypeError):
+            raise ConfigError(f"stage {stage} cannot start with these settings: {_one_line(root)}") from error
+        raise EngineDied(f"stage {stage} did not start: {_one_line(root)}") from error
+
+
+def _shut_down_late(building: "asyncio.Future[Any]") -> None:
+    """An engine that was built after all, when nobody waited any more."""
+    if not building.cancelled() and building.exception() is None:
+        threading.Thread(target=building.result().shutdown, name="late-engine", daemon=True).start()
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:500] or type(error).__name__
