@@ -7,6 +7,8 @@ import click
 
 from services.wire.errors import DiptychError
 
+GATEWAY = "http://127.0.0.1:8000"  # where `make up` puts it
+
 
 class _Commands(click.Group):
     """Shows a typed error as one line instead of a traceback."""
@@ -33,6 +35,29 @@ def wait(services: tuple[str, ...], timeout: float) -> None:
 
     named = dict(entry.partition("=")[::2] if "=" in entry else (entry, entry) for entry in services)
     raise SystemExit(0 if wait_for(named, timeout) else 1)
+
+
+@main.command()
+@click.argument("urls", nargs=-1, metavar="URL...")
+@click.option("--key", envvar="DIPTYCH_API_KEY", default="", help="The gateway's API key.  [DIPTYCH_API_KEY]")
+def status(urls: tuple[str, ...], key: str) -> None:
+    """Print the deployment behind each URL (a gateway knows its replicas) as a table; exit 1 if a part is not ready."""
+    from services.console.status import deployment
+
+    text, ready = deployment(urls or (GATEWAY,), key)
+    click.echo(text)
+    raise SystemExit(0 if ready else 1)
+
+
+@main.command()
+@click.argument("urls", nargs=-1, metavar="URL...")
+@click.option("--key", envvar="DIPTYCH_API_KEY", default="", help="The gateway's API key.  [DIPTYCH_API_KEY]")
+@click.option("--interval", default=2.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds.")
+def top(urls: tuple[str, ...], key: str, interval: float) -> None:
+    """Like status, again and again."""
+    from services.console.status import refresh
+
+    refresh(urls or (GATEWAY,), key, interval)
 
 
 @main.command()

@@ -10,6 +10,7 @@ from services.observe import metrics
 from services.wire.errors import DiptychError, Overloaded
 
 MIN_RETRY, MAX_RETRY = 1.0, 120.0  # seconds
+PHASES = ("queue", "ar", "ready", "dit")  # of a job; ready: its priors wait for a DiT
 
 
 def work_of(job: Job) -> float:
@@ -120,7 +121,7 @@ class Admission:
 
     def _publish(self) -> None:
         metrics.QUEUE_JOBS.set(self.count("queue"))
-        for phase in ("ar", "ready", "dit"):
+        for phase in PHASES[1:]:
             metrics.ACTIVE_JOBS.labels(phase).set(self.count(phase))
 
 

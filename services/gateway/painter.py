@@ -2,11 +2,14 @@
 
 import asyncio
 import logging
+import os
 import secrets
+import socket
+import time
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 
-from services.gateway.admission import Admission, Place, shed, work_of
+from services.gateway.admission import PHASES, Admission, Place, shed, work_of
 from services.gateway.discovery import Discovery
 from services.gateway.estimates import Estimates
 from services.gateway.jobs import Job, JobEvent, Painted, Partial, Queued
@@ -25,6 +28,7 @@ from services.wire.errors import (
     Remedy,
     StageUnavailable,
 )
+from services.wire.info import GatewayInfo
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +44,8 @@ class Pipeline:
 
     def __init__(self, settings: PipelineSettings) -> None:
         self._settings = settings
+        self._instance = f"gateway-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._began = time.monotonic()
         self.estimates = Estimates()
         self._admission = Admission(settings.max_jobs, settings.tenant_share)
         self._budget = RetryBudget(settings.retry_share, settings.retry_burst)
@@ -97,6 +103,23 @@ class Pipeline:
         if self.draining:
             return "this gateway is draining"
         return "; ".join(pool.why_not_ready() for pool in (self.ar, self.dit) if not pool.ready)
+
+    def info(self) -> GatewayInfo:
+        """This gateway and all replicas that it knows, now. estimate: seconds that one more image would take."""
+        replicas = [replica.view() for pool in (self.ar, self.dit) for replica in pool.replicas.values()]
+        engines = {view.said.engine for view in replicas if view.said is not None}
+        return GatewayInfo(
+            instance=self._instance,
+            ready=not self.unready(),
+            reason=self.unready(),
+            draining=self.draining,
+            engine=", ".join(sorted(engines)),
+            jobs={phase: self._admission.count(phase) for phase in PHASES},
+            max_jobs=self._settings.max_jobs,
+            estimate=self.estimates.ar + self.estimates.render if self.estimates.ar and self.estimates.render else 0.0,
+            replicas=replicas,
+            uptime=time.monotonic() - self._began,
+        )
 
     def reserve(self, jobs: list[Job]) -> None:
         """Places for all of `jobs`, or none. Raises Overloaded or StageUnavailable, with an honest Retry-After."""

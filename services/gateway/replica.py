@@ -12,7 +12,7 @@ from services.gateway.breaker import Breaker
 from services.gateway.stage_client import StageClient
 from services.observe import metrics
 from services.wire.errors import DiptychError, EngineDied, Overloaded, ProtocolError, StageUnavailable
-from services.wire.info import StageInfo
+from services.wire.info import ReplicaInfo, StageInfo
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +86,17 @@ class Replica:
     @property
     def ready(self) -> bool:
         return self.state == "ready"
+
+    def view(self) -> ReplicaInfo:
+        """How this gateway sees it."""
+        return ReplicaInfo(
+            stage=self.stage,
+            url=self.url,
+            state=self.state,
+            reason=self.reason,
+            outstanding=self.outstanding,
+            said=self.info,
+        )
 
     def seconds_ahead(self, fallback: float) -> float:
         """Seconds of work in front of a new job, less those that the job in front has had.

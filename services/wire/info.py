@@ -29,3 +29,33 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     transports: dict[str, str] = {}
     handoff: dict[str, float] = {}
     uptime: float = 0.0
+
+
+class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A stage replica as a gateway sees it. outstanding: this gateway's jobs there. said: its last `StageInfo`.
+
+    state: `ready`, `not-ready`, `draining`, `resting` (its breaker is open), `unproven` (no hand-off worked), `lost`.
+    """
+
+    stage: str
+    url: str
+    state: str
+    reason: str = ""
+    outstanding: int = 0
+    said: StageInfo | None = None
+
+
+class GatewayInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One gateway: its jobs by phase (`queue`, `ar`, `ready`, `dit`), and all replicas that it knows."""
+
+    instance: str
+    ready: bool
+    stage: str = "gateway"
+    reason: str = ""
+    draining: bool = False
+    engine: str = ""
+    jobs: dict[str, int] = {}
+    max_jobs: int = 0
+    estimate: float = 0.0
+    replicas: list[ReplicaInfo] = []
+    uptime: float = 0.0

@@ -1,5 +1,6 @@
 """Is it alive, can it paint, what is it, and how much has it done."""
 
+import msgspec
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -35,6 +36,12 @@ router.api_route("/health", methods=["GET", "HEAD"])(ready)
 async def version(request: Request) -> dict[str, str]:
     """What runs here."""
     return {"name": "diptych", "version": __version__, "model": gateway_of(request).settings.model}
+
+
+@router.get("/v1/info")
+async def info(request: Request) -> Response:
+    """This gateway, and every replica that it knows: what `diptych status` prints."""
+    return Response(msgspec.json.encode(gateway_of(request).painter.info()), media_type="application/json")
 
 
 @router.get("/metrics")
