@@ -75,7 +75,7 @@ def ar() -> None:
     """Run the AR service (stage 0: prompt to prior tokens)."""
     from services.ar.main import run
 
-    raise SystemExit(run())
+    run()
 
 
 @main.command()
@@ -83,7 +83,7 @@ def dit() -> None:
     """Run the DiT service (stage 1: prior tokens to pixels)."""
     from services.dit.main import run
 
-    raise SystemExit(run())
+    run()
 
 
 @main.command()

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from typing import NoReturn
 
 from fastapi import FastAPI
 
@@ -21,8 +22,8 @@ from services.wire.errors import ConfigError
 from services.wire.info import StageInfo
 
 
-def run() -> int:
-    """Run until a signal; returns the exit code. Raises ConfigError with one line that names the setting."""
+def run() -> NoReturn:
+    """Run until a signal, and end the process. Raises ConfigError with one line that names the setting."""
     configure_logging("dit")
     settings = load_settings(DitSettings)
     handoff = load_settings(HandoffSettings)
@@ -42,7 +43,7 @@ def run() -> int:
             service.supervisor.warm_up = service.warm_up
         return dit_app(service, max_body=settings.max_body, on_failure=on_failure, step_timeout=settings.step_timeout)
 
-    return serve(
+    serve(
         build,
         lambda: service.drain(),
         host=settings.dit_host,

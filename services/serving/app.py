@@ -5,7 +5,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import msgspec
 from fastapi import FastAPI
@@ -105,8 +105,8 @@ def serve(
     port: int,
     setting: str,
     drain_timeout: float,
-) -> int:
-    """Run an app until it is told to stop; returns the exit code.
+) -> NoReturn:
+    """Run an app until it is told to stop, and end the process.
 
     build: makes the app, given what to call when the service cannot go on. setting: the variable that names the port.
     drain_timeout: seconds that a first signal waits for `drain`. Raises ConfigError if the port is taken.
@@ -126,6 +126,6 @@ def serve(
 
     server = DrainingServer(configuration(build(fail)), drain_in_time)
     server.run(sockets=[socket])
-    if server.exit_code:
-        end_now(server.exit_code)  # a thread of a broken engine must not keep the process
-    return server.exit_code
+    end_now(
+        server.exit_code
+    )  # all is closed; the interpreter's own end takes seconds, or for ever if an engine's thread hangs

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import uvicorn
 
@@ -46,12 +46,14 @@ def _end_soon(code: int) -> None:
     end_now(code)
 
 
-def end_now(code: int) -> None:
+def end_now(code: int) -> NoReturn:
     """End this process and all its children, without asking them or waiting for threads."""
     for child in _descendants(os.getpid()):
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
     logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
     os._exit(code)
 
 
