@@ -13,7 +13,7 @@ from services.omni.engine import SingleStageEngine
 from services.omni.prior_prompt import PriorPrompt, PromptWriter
 from services.omni.prior_tokens import large_grid_tokens
 from services.serving.engine import CONDITION_IMAGE, CONDITION_TOKENS, PRIOR_TOKENS, PriorJob, PriorResult
-from services.wire.errors import Cancelled, EngineDied, EngineFailed, InvalidRequest
+from services.wire.errors import Cancelled, ConfigError, EngineDied, EngineFailed, InvalidRequest
 from services.wire.geometry import IMAGE_END, prior_budget
 
 # Under an edit a prompt must be prefilled whole: the codes of its image come with that one step. No two condition
@@ -41,6 +41,8 @@ class VllmArEngine:
 
     async def start(self) -> None:
         """Load the processor and start the engine. Raises ConfigError or EngineDied."""
+        if self._max_tokens > (most := self._checkpoint.max_positions()):
+            raise ConfigError(f"max_model_len is {self._max_tokens}: the model has positions for {most} tokens")
         if self._preparing is None:
             self._preparing = ThreadPoolExecutor(1, thread_name_prefix="ar-prompt")
         loop = asyncio.get_running_loop()

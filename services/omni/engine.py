@@ -203,4 +203,7 @@ def _shut_down_late(building: "asyncio.Future[Any]") -> None:
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:500] or type(error).__name__
+    from pydantic import ValidationError
+
+    text = "; ".join(each["msg"] for each in error.errors()) if isinstance(error, ValidationError) else str(error)
+    return " ".join(text.split())[:500] or type(error).__name__

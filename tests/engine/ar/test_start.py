@@ -14,9 +14,15 @@ from services.wire.errors import ConfigError, EngineDied
 from tests.engine.conftest import AR_ARGS
 
 
-async def test_refused_settings_are_a_configuration_error(tiny_checkpoint: Checkpoint) -> None:
-    engine = VllmArEngine(tiny_checkpoint, AR_ARGS | {"max_model_len": 10**9})
-    with pytest.raises(ConfigError, match="max_model_len") as caught:
+async def test_more_tokens_than_the_model_has_positions_are_refused(tiny_checkpoint: Checkpoint) -> None:
+    engine = VllmArEngine(tiny_checkpoint, AR_ARGS | {"max_model_len": 131073})
+    with pytest.raises(ConfigError, match="max_model_len is 131073: the model has positions for 131072"):
+        await engine.start()
+
+
+async def test_what_vllm_refuses_is_a_configuration_error_of_one_line(tiny_checkpoint: Checkpoint) -> None:
+    engine = VllmArEngine(tiny_checkpoint, AR_ARGS | {"max_num_batched_tokens": 100})
+    with pytest.raises(ConfigError, match="max_num_batched_tokens") as caught:
         await engine.start()
     assert "\n" not in caught.value.message
 
