@@ -16,6 +16,7 @@ from services.wire.geometry import large_grid, preview_grid
 
 _MARK = "\N{OBJECT REPLACEMENT CHARACTER}text\N{OBJECT REPLACEMENT CHARACTER}"  # stands for the text in the template
 _MAX_ROUNDS = 16
+MAX_CHARACTERS = 32_000  # of a prompt; OpenAI's own limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,9 @@ class PromptWriter:
         self._grid_end = str(processor.grid_eos_token)
         self._image_start = str(processor.bos_token)
         tokenizer = processor.tokenizer
-        self._encode = tokenizer.backend_tokenizer.encode
-        tokenizer.backend_tokenizer.no_truncation()
-        tokenizer.backend_tokenizer.no_padding()
+        self._backend = tokenizer.backend_tokenizer
+        self._backend.no_truncation()
+        self._backend.no_padding()
         self._own = frozenset(tokenizer.get_added_vocab().values()) | frozenset(tokenizer.all_special_ids)
         self._around = {edit: _template(processor, edit=edit) for edit in (False, True)}
 
@@ -56,8 +57,11 @@ class PromptWriter:
         """The prompt for `text` at a canonical size in pixels.
 
         Raises:
-            InvalidRequest: The text cannot be told apart from the model's own tokens, or is no valid Unicode.
+            InvalidRequest: The text is longer than MAX_CHARACTERS, no valid Unicode, or cannot be told apart from the
+                model's own tokens.
         """
+        if len(text) > MAX_CHARACTERS:
+            raise InvalidRequest(f"the prompt has more than {MAX_CHARACTERS:,} characters", param="prompt")
         before, after = self._around[edit]
         after += self._scaffold(width, height, edit=edit)
         try:
@@ -90,10 +94,14 @@ class PromptWriter:
     def _pieces(self, whole: str, cuts: list[int]) -> tuple[list[int], list[tuple[int, int]]]:
         ids: list[int] = []
         spans: list[tuple[int, int]] = []
-        for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True):
-            encoding = self._encode(whole[a:b], add_special_tokens=a == 0)
+        starts = [0, *cuts]
+        pieces = [whole[a:b] for a, b in zip(starts, [*cuts, len(whole)], strict=True)]
+        # What the tokenizer puts before any text belongs before the first piece only.
+        encodings = [self._backend.encode(pieces[0])]
+        encodings += self._backend.encode_batch(pieces[1:], add_special_tokens=False)
+        for start, encoding in zip(starts, encodings, strict=True):
             ids += encoding.ids
-            spans += [(a + start, a + stop) for start, stop in encoding.offsets]
+            spans += [(start + a, start + b) for a, b in encoding.offsets]
         return ids, spans
 
     def _is_own(self, token: int) -> bool:

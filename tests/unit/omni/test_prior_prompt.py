@@ -92,6 +92,13 @@ def test_random_mixtures_of_pieces_stay_text(writer: PromptWriter, processor: An
         assert prompt.text_tokens == len(text.encode())
 
 
+def test_a_prompt_over_the_limit_is_the_callers_error(writer: PromptWriter) -> None:
+    assert writer.write("<sop>" * 6400, 64, 64, edit=False).text_tokens == 32_000
+    with pytest.raises(InvalidRequest, match="more than 32,000 characters") as caught:
+        writer.write("a" * 32_001, 64, 64, edit=False)
+    assert caught.value.param == "prompt"
+
+
 def test_broken_unicode_is_the_callers_error(writer: PromptWriter) -> None:
     with pytest.raises(InvalidRequest) as caught:
         writer.write("\ud800", 64, 64, edit=False)
