@@ -24,7 +24,8 @@ class Place:
     line: int = 0
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}" if self.line else str(self.file)
+        name = one_line(str(self.file), 300)
+        return f"{name}:{self.line}" if self.line else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Refused(Exception):
 
     def __str__(self) -> str:
         subject = f"{dotted(self.key)}: " if self.key else ""
-        return one_line(f"{self.place}: {subject}{self.message}")
+        return f"{self.place}: {subject}{one_line(self.message)}"
 
 
 @dataclass(slots=True)

@@ -80,7 +80,7 @@ def _problems(which: str, values: Mapping[str, Any]) -> dict[str, str]:
         for item in error.errors(include_url=False, include_input=False):
             if item["loc"]:
                 found.setdefault(str(item["loc"][0]), "unknown" if item["type"] == "extra_forbidden" else item["msg"])
-        return found
+        return {name: found[name] for name in values if name in found}  # in the file's order
     return {}
 
 

@@ -212,10 +212,24 @@ def _expansion(root: Node) -> int:
 
 def _source(node: Node, trace: Trace) -> Source:
     given = tuple(dict.fromkeys(name for name, was_set in trace.reads if was_set))
+    outer = _outer_variable(node.value) if isinstance(node.value, str) else None
+    if outer in given:
+        return Source("env", node.place, (str(outer),))  # what its default would have read plays no part
     unset = tuple(dict.fromkeys(name for name, was_set in trace.reads if not was_set))
     if given:
         return Source("env", node.place, given)
     return Source("default", node.place, unset) if unset else Source("file", node.place)
+
+
+def _outer_variable(text: str) -> str | None:
+    """NAME of a value that is `${env.kind:NAME,...}` as a whole."""
+    found = re.match(r"\$\{\s*(?:env\.\w+|oc\.env)\s*:\s*(\w+)\s*[,}]", text)
+    depth = 0
+    for i, character in enumerate(text):
+        depth += (character == "{") - (character == "}")
+        if character == "}" and depth == 0:
+            return found[1] if found and i == len(text) - 1 else None
+    return None
 
 
 def _reason(trace: Trace, node: Node, error: Exception) -> str:

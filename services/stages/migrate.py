@@ -62,6 +62,9 @@ def migrate(path: Path) -> str:
     if not isinstance(entries, list):
         raise ConfigError(f"{path}: has no stage_args list, so there is nothing to migrate; run `diptych check` on it")
     stages = [_stage(path, entry) for entry in entries]
+    ids = [section.values["stage_id"] for section in stages]
+    if len(ids) != len(set(ids)):
+        raise ConfigError(f"{path}: stage_args: stage_id {ids[0]} is given twice; merge the two entries")
     top = _top(old)
     _device_notes(top, stages)
     return (
@@ -91,7 +94,7 @@ def _top(old: dict[str, Any]) -> _Section:
 
 def _stage(path: Path, entry: Any) -> _Section:
     found = entry.get("stage_id") if isinstance(entry, dict) else None
-    kind = stage_kinds().get(found) if isinstance(found, int) else None
+    kind = stage_kinds().get(found) if isinstance(found, int) and not isinstance(found, bool) else None
     if kind is None:
         raise ConfigError(f"{path}: stage_args: stage_id must be 0 (ar) or 1 (dit), got {shown(found)}")
     section = _Section({"stage_id": kind.stage_id})
@@ -197,5 +200,11 @@ def _written(top: _Section, stages: list[_Section]) -> Iterator[str]:
 
 
 def _dumped(values: dict[str, Any]) -> list[str]:
-    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=1_000_000, default_flow_style=None)
-    return str(text).rstrip("\n").split("\n")
+    """Block style outside, and inside a mapping or list of plain values flow style."""
+    lines: list[str] = []
+    for name, value in values.items():
+        style = None if isinstance(value, dict | list) and value else False
+        options: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 1_000_000}
+        text = str(yaml.safe_dump({name: value}, default_flow_style=style, **options))
+        lines += text.rstrip("\n").split("\n")
+    return lines

@@ -36,8 +36,7 @@ class _Loader(yaml.SafeLoader):
         self.depth += 1
         if self.depth > MAX_DEPTH:
             problem = f"nested more than {MAX_DEPTH} levels deep; flatten it"
-            mark = self.get_mark()  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=self.get_mark())
         node: yaml.Node | None = super().compose_node(parent, index)
         self.depth -= 1
         return node
