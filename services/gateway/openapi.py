@@ -54,6 +54,16 @@ ERROR_SCHEMA = {
         }
     },
 }
+EVENT_SCHEMA = {
+    "type": "object",
+    "title": "ServerSentEvent",
+    "description": "One event; `data` holds a StreamEvent, or an Error as the last event of a stream that failed.",
+    "required": ["data"],
+    "properties": {
+        "event": {"type": "string"},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+}
 NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "description": "From a `url`."}
 MODEL = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}, "example": "glm-image"}
 
@@ -187,7 +197,7 @@ def _images_reply(operation: str) -> Document:
     examples = {"b64_json": {"value": IMAGES}, "url": {"value": URL_IMAGES}}
     return {
         "application/json": {"schema": _ref(ImagesResponse), "examples": examples},
-        "text/event-stream": {"schema": {"type": "string"}, "example": STREAM.replace("OPERATION", operation)},
+        "text/event-stream": {"schema": EVENT_SCHEMA, "example": STREAM.replace("OPERATION", operation)},
     }
 
 
