@@ -76,7 +76,7 @@ if [[ $ROLE == all || $ROLE == gateway ]]; then
 fi
 
 declare -A names # pid -> service
-stop_timeout=${DIPTYCH_STOP_TIMEOUT:-150} # seconds: the drain (120) and the engine's own stop (30)
+stop_timeout=${DIPTYCH_STOP_TIMEOUT:-190} # seconds: the drain (120), the engine's own stop (60), and a margin
 
 # shellcheck disable=SC2329 # called by the trap
 stop_all() {
