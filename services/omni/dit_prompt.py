@@ -68,7 +68,7 @@ def condition(bundle: "Bundle") -> tuple[torch.Tensor, torch.Tensor]:
     if CONDITION_TOKENS not in bundle:
         raise InvalidPriors(f"{CONDITION_TOKENS}: missing; an edit needs the codes of its condition image")
     image = bundle[CONDITION_IMAGE]
-    if image.ndim != 3 or image.shape[-1] != 3 or image.dtype != torch.uint8:
+    if image.ndim != 3 or image.shape[-1] != 3 or not image.numel() or image.dtype != torch.uint8:
         raise InvalidPriors(
             f"{CONDITION_IMAGE}: {image.dtype} {tuple(image.shape)} where uint8 [height, width, 3] is due"
         )

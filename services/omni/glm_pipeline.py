@@ -161,8 +161,21 @@ class DiptychGlmImagePipeline(GlmImagePipeline):
         return self.post_decode(state)
 
     def _glyphs(self, text: str) -> torch.Tensor:
-        embeds: torch.Tensor = self._get_glyph_embeds(text, device=self.device, dtype=self.transformer.dtype)
-        return embeds
+        """The glyph encoder's states of all quoted spans of `text`, one after another: [1, tokens, dim].
+
+        Padding is diffusers': a token before every span if their number is even. Upstream pads by each span's own
+        length, which gives other states for every span of an even number of tokens.
+        """
+        spans = self.get_glyph_texts(text) or [""]
+        pad = self.tokenizer.pad_token_id
+        ids = self.tokenizer(spans, max_length=MAX_GLYPH_BYTES, truncation=True).input_ids
+        ids = [[pad] * ((len(spans) + 1) % 2) + span for span in ids]
+        longest = max(map(len, ids))
+        mask = torch.tensor([[1] * len(span) + [0] * (longest - len(span)) for span in ids], device=self.device)
+        padded = torch.tensor([span + [pad] * (longest - len(span)) for span in ids], device=self.device)
+        states = self.text_encoder(padded, attention_mask=mask).last_hidden_state
+        kept = torch.cat([row[: len(span)] for row, span in zip(states, ids, strict=True)])
+        return kept[None].to(self.transformer.dtype)
 
     def _noise(self, inputs: RenderInputs, generator: Any) -> torch.Tensor:
         noise: torch.Tensor = self.prepare_latents(
