@@ -27,10 +27,17 @@ SAMPLING = {"temperature": 0.9, "top_p": 0.75, "top_k": 16512}
 class VllmArEngine:
     """`PriorEngine` over vLLM-Omni's stage 0. Requests run as one batch, up to `max_num_seqs`; more of them wait."""
 
-    def __init__(self, checkpoint: Checkpoint, engine_args: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        engine_args: Mapping[str, Any],
+        platforms: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         """engine_args: keys of vLLM-Omni's deploy schema for this stage; `max_model_len` bounds prompt and priors."""
         self._checkpoint = checkpoint
-        self._engine = SingleStageEngine(0, str(checkpoint.path), ENGINE_DEFAULTS | dict(engine_args))
+        self._engine = SingleStageEngine(
+            0, str(checkpoint.path), ENGINE_DEFAULTS | dict(engine_args), platforms=platforms
+        )
         defaults = engine_args.get("default_sampling_params") or {}
         self._sampling = SAMPLING | {key: defaults[key] for key in SAMPLING if key in defaults}
         self._max_tokens = int(engine_args.get("max_model_len") or checkpoint.max_positions())
@@ -135,7 +142,8 @@ class VllmArEngine:
             request = _request(job, prompt, image)
             async with aclosing(self._engine.generate(request, self._sampling_params(job), job.request_id)) as outputs:
                 async for output in outputs:
-                    codes = _prior_image(output) if codes is None else codes
+                    # Later outputs may carry the codes of the next edit.
+                    codes = _prior_image(output) if codes is None and not token_ids else codes
                     token_ids += output.outputs[0].token_ids
                     if token_ids:
                         await turn.aclose()
