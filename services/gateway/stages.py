@@ -104,11 +104,14 @@ class Priors:
         tries = _Tries("ar", job, self._budget, self._settings, avoid)
         self._budget.earn()
         while True:
+            replica: Replica | None = None
             try:
                 async with self._pool.replica(1.0, tries.wait_until(), frozenset(tries.avoid)) as replica:
                     return await self._call(replica, job, f"{run}.{tries.number}", seed)
             except DiptychError as error:
                 failed = error
+            if replica is None:  # no replica had a place in time: nothing was tried
+                raise failed
             await tries.after(failed, replica)
 
     async def _call(self, replica: Replica, job: Job, run: str, seed: int) -> WrittenPrior:
@@ -158,6 +161,7 @@ class Renders:
         self._budget.earn()
         shown = False
         while True:
+            replica: Replica | None = None
             try:
                 async with self._pool.replica(work_of(job), tries.wait_until(), frozenset(tries.avoid)) as replica:
                     placed()
@@ -169,7 +173,7 @@ class Renders:
                     return
             except DiptychError as error:
                 failed = error
-            if shown:
+            if shown or replica is None:
                 raise failed
             await tries.after(failed, replica)
 
