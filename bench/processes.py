@@ -14,6 +14,8 @@ from pathlib import Path
 import httpx
 import psutil
 
+from tests.stack import die_with_parent
+
 ROOT = Path(__file__).parent.parent
 CACHE = Path(os.environ.get("DIPTYCH_CACHE") or ROOT / ".cache")
 CHECKPOINT = CACHE / "tiny-glm-image"
@@ -49,6 +51,7 @@ class Stack:
                 stderr=subprocess.STDOUT,
                 cwd=ROOT,
                 start_new_session=True,
+                preexec_fn=die_with_parent,
             )
         set_here = " ".join(f"{key}={value}" for key, value in (env or {}).items())
         shown = " ".join(argv).replace(str(ROOT) + "/", "")

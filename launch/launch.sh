@@ -75,6 +75,8 @@ if [[ $ROLE == all || $ROLE == gateway ]]; then
 	set_default DIPTYCH_DIT_URLS "$DIT_URLS"
 fi
 
+with_us=() # a service must not outlive this script, not even its kill -9
+if command -v setpriv >/dev/null; then with_us=(setpriv --pdeathsig TERM); fi
 declare -A names # pid -> service
 stop_timeout=${DIPTYCH_STOP_TIMEOUT:-190} # seconds: the drain (120), the engine's own stop (60), and a margin
 
@@ -97,7 +99,7 @@ trap 'say "stopping"; exit 143' TERM
 
 for service in "${services[@]}"; do
 	# setsid: Ctrl-C reaches this script only, which then stops each service once, in order.
-	setsid "$diptych" "$service" &
+	setsid "${with_us[@]}" "$diptych" "$service" &
 	names[$!]=$service
 done
 

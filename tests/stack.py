@@ -1,5 +1,6 @@
 """Starts the real services the way a user does (launch/launch.sh), for tests and benches."""
 
+import ctypes
 import os
 import signal
 import socket
@@ -13,7 +14,13 @@ from pathlib import Path
 import httpx
 
 ROOT = Path(__file__).resolve().parent.parent
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 CHECKPOINT = Path(os.environ.get("DIPTYCH_CACHE", ROOT / ".cache")) / "tiny-glm-image"
+
+
+def die_with_parent() -> None:
+    """For `preexec_fn`: this process gets SIGTERM when the test run ends in whatever way, kill -9 included."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def free_ports(count: int) -> list[int]:
@@ -52,7 +59,12 @@ def launched(log: Path, environ: Mapping[str, str] | None = None, *, start_timeo
     variables = os.environ | {name: str(port) for name, port in ports.items()} | {"ROLE": "all"} | dict(environ or {})
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [ROOT / "launch/launch.sh"], env=variables, stdout=out, stderr=out, start_new_session=True
+            [ROOT / "launch/launch.sh"],
+            env=variables,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
         )
     url = "http://127.0.0.1:{}"
     stack = Stack(url.format(gateway), url.format(ar), url.format(dit), log, process)
