@@ -13,6 +13,8 @@ from services.handoff.ticket import Ticket, unseal
 from services.handoff.transport import Transport
 from services.wire.errors import HandoffError, TransferTimeout
 
+_WRITTEN_TO_THE_END: list[object] = []  # memory of consumers that were closed while NIXL could still write it
+
 
 class Consumer:
     """Owns one agent, its landing region, and a thread that does all the waiting; the event loop never blocks.
@@ -72,10 +74,13 @@ class Consumer:
     def close(self) -> None:
         """Ends the thread and the agent; fetches under way fail."""
         self._reader.close()
-        if not self._reader.in_flight:  # else NIXL may still write there, and ends with its agent
+        busy = self._reader.in_flight > 0
+        if busy:
+            _WRITTEN_TO_THE_END.append(self._arenas)
+        else:
             for arena in self._arenas.values():
                 arena.close()
-        self._transport.close()
+        self._transport.close(busy=busy)
 
     async def _run(self, ticket: Ticket, seconds: float) -> Bundle:
         loop = asyncio.get_running_loop()

@@ -113,7 +113,7 @@ class MemoryAgent:
     def all_lanes(self) -> dict[str, str]:
         return {"self": "memory"}
 
-    def close(self) -> None:
+    def close(self, *, busy: bool = False) -> None:
         self._fabric.agents.pop(self.name, None)
 
     def _receive(self, message: bytes) -> None:

@@ -4,6 +4,7 @@ It stands on NIXL's bindings, not on its Python class: that class fixes the prog
 burns a core in every idle process, and pickles descriptor lists.
 """
 
+import ctypes
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,10 +63,11 @@ class NixlAgent:
         config.useListenThread = False
         config.syncMode = nixl.NIXL_THREAD_SYNC_STRICT
         config.pthrDelay = settings.progress_delay_us
-        self._log = ucx.UcxLog()
+        self._log = ucx.process_log()
         self._lanes: dict[str, str] = {}
+        self._peer_failed = False
         try:
-            with ucx.environment(settings, self._log):
+            with ucx.environment(settings):
                 self._agent: Any = nixl.nixlAgent(self.name, config)
                 self._backend = self._agent.createBackend("UCX", {})
         except (*_GONE, *_WRONG, *_OTHER) as error:
@@ -93,14 +95,14 @@ class NixlAgent:
     def add_peer(self, name: str, metadata: bytes) -> None:
         if name.encode() not in metadata:
             raise TicketInvalid("the agent metadata in the ticket is of another agent", param="ticket.agent")
-        with nixl_errors("adding the producer"):
+        with self._peer_errors("adding the producer"):
             found: bytes = self._agent.loadRemoteMD(metadata)
         if found != name.encode():
             raise TicketInvalid("the agent metadata in the ticket is of another agent", param="ticket.agent")
-        with nixl_errors("connecting to the producer"):
+        with self._peer_errors("connecting to the producer"):
             self._agent.makeConnection(name, [])
         # UCX reports a lane configuration once; a peer that brings no new one is served by those known.
-        known = self._log.new_lanes(self.name) or self._log.all_lanes()
+        known = self._log.new_lanes(self.name) or self._log.all_lanes(self.name)
         self._lanes[name] = "; ".join(f"{where}: {lanes}" for where, lanes in known.items() if where != "self")
 
     def drop_peer(self, name: str) -> None:
@@ -113,7 +115,7 @@ class NixlAgent:
             raise HandoffError(f"dropping {name}: {error}") from error
 
     def read(self, peer: str, remote: Span, local: Span) -> int:
-        with nixl_errors("starting a READ"):
+        with self._peer_errors("starting a READ"):
             ours = nixl.nixlXferDList(_KINDS[local.memory], [(local.address, local.length, local.device)])
             theirs = nixl.nixlXferDList(_KINDS[remote.memory], [(remote.address, remote.length, remote.device)])
             handle: int = self._agent.createXferReq(nixl.NIXL_READ, ours, theirs, peer, "", [])
@@ -125,16 +127,16 @@ class NixlAgent:
         return handle
 
     def finished(self, handle: int) -> bool:
-        with nixl_errors("during a READ"):
+        with self._peer_errors("during a READ"):
             done: bool = self._agent.getXferStatus(handle) == nixl.NIXL_SUCCESS
         return done
 
     def release(self, handle: int) -> None:
-        with nixl_errors("releasing a READ"):
+        with self._peer_errors("releasing a READ"):
             self._agent.releaseXferReq(handle)
 
     def notify(self, peer: str, message: bytes) -> None:
-        with nixl_errors("notifying the producer"):
+        with self._peer_errors("notifying the producer"):
             self._agent.genNotif(peer, message, [])
 
     def notices(self) -> list[bytes]:
@@ -146,9 +148,21 @@ class NixlAgent:
         return self._lanes.get(peer, "")
 
     def all_lanes(self) -> dict[str, str]:
-        self._log.new_lanes(self.name)
-        return self._log.all_lanes()
+        return self._log.all_lanes(self.name)
 
-    def close(self) -> None:
+    def close(self, *, busy: bool = False) -> None:
+        if busy or self._peer_failed:
+            # UCX asserts that no endpoint has requests left when its worker goes, and aborts the process if a failed
+            # peer left some: such an agent lives to the very end.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._agent))
         self._agent = None
-        self._log.close()
+        self._log.forget(self.name)
+
+    @contextmanager
+    def _peer_errors(self, doing: str) -> Iterator[None]:
+        try:
+            with nixl_errors(doing):
+                yield
+        except HandoffError:
+            self._peer_failed = True
+            raise

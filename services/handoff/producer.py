@@ -126,7 +126,7 @@ class Producer:
             for block in blocks:
                 block.arena.free(block)
             raise
-        return Slot(secrets.token_bytes(16), self._slots.next_generation(), blocks, time.monotonic() + lease)
+        return Slot(secrets.token_bytes(16), self._slots.next_generation(), blocks, lease)
 
     def _allocate(self, arena: Arena, length: int) -> Block:
         try:
@@ -162,7 +162,7 @@ class Producer:
             algorithm=algorithm,
             digest=digest,
             fingerprint=self._fingerprint,
-            expires=time.time() + slot.expires - time.monotonic(),
+            expires=time.time() + slot.lease,
         )
 
     def _agent_metadata(self) -> bytes:

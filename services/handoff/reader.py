@@ -54,7 +54,9 @@ class Reader:
     def __init__(self, settings: HandoffSettings, transport: Transport, arenas: dict[Memory, Arena]) -> None:
         self._settings, self._transport, self._arenas = settings, transport, arenas
         self.peers = Peers(transport, cap=settings.max_peers, require_rdma=settings.require_rdma)
-        self.counts = dict.fromkeys(("reads", "bytes_moved", "read_seconds", "quarantined", "reconnects", "bytes_landed"), 0.0)
+        self.counts = dict.fromkeys(
+            ("reads", "bytes_moved", "read_seconds", "quarantined", "reconnects", "bytes_landed"), 0.0
+        )
         self._inbox: queue.SimpleQueue[Job | Block | None] = queue.SimpleQueue()
         self._jobs: dict[Job, Steps] = {}
         self._closed = False

@@ -2,11 +2,14 @@
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from services.wire.errors import ConfigError
 
 MIB = 2**20
 PORT_RANGE = re.compile(r"^(\d{1,5})-(\d{1,5})$")
@@ -88,6 +91,25 @@ class HandoffSettings(BaseSettings):
         if self.advertise_host is not None and ipaddress.ip_address(self.advertise_host).is_unspecified:
             raise ValueError(f"advertise_host {self.advertise_host} is no address that a peer can reach")
         return self
+
+    def under(self, connector: Mapping[str, Any]) -> Self:
+        """These settings with what the stage configuration's NixlConnector says where the environment says nothing.
+
+        connector: its `extra`; `host` (an address; `auto` and `0.0.0.0` mean the default) and `transfer_timeout_s`.
+        Raises ConfigError if its host is a name.
+        """
+        given = {name for name in self.model_fields_set if getattr(self, name) is not None}
+        changed: dict[str, Any] = {}
+        host = connector.get("host")
+        if host not in (None, "auto", "", "*", "0.0.0.0", "::") and not given & {"bind_host", "advertise_host"}:
+            try:
+                changed["bind_host"] = str(ipaddress.ip_address(str(host)))
+            except ValueError as error:
+                message = f"connectors: host {host!r} is not an IP address; UCX binds to addresses, not to names"
+                raise ConfigError(message, param="connectors") from error
+        if "transfer_timeout_s" in connector and "transfer_deadline" not in given:
+            changed["transfer_deadline"] = float(connector["transfer_timeout_s"])
+        return self.model_copy(update=changed)
 
     def secret(self) -> bytes | None:
         """The HMAC key, or None. Raises ConfigError-worthy OSError text as ValueError if the file is not readable."""

@@ -21,18 +21,19 @@ from services.wire.errors import ArenaFull
 MAX_READS = 64  # open READs of one slot that are told apart
 _COUNTERS = (
     "published", "published_bytes", "released", "expired", "refused",
-    "reads_ended", "reads_abandoned", "quarantined", "stray_notices",
+    "reads_begun", "reads_ended", "reads_abandoned", "quarantined", "stray_notices",
 )  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """One published bundle. expires, last_begin, retired_at: monotonic seconds."""
+    """One published bundle. lease: seconds from when it is live. expires, last_begin, retired_at: monotonic seconds."""
 
     handoff_id: bytes
     generation: int
     blocks: list[Block]
-    expires: float
+    lease: float
+    expires: float = 0.0
     begun: int = 0
     ended: int = 0
     last_begin: float = 0.0
@@ -119,6 +120,7 @@ class Slots:
         with self._lock:
             if self._closed:
                 raise ArenaFull("this producer is closed")
+            slot.expires = time.monotonic() + slot.lease
             self._live[slot.handoff_id] = slot
             self._counts["published"] += 1
             self._counts["published_bytes"] += payload
@@ -145,6 +147,7 @@ class Slots:
                     self._counts["stray_notices"] += 1
                     continue
                 slot.note(message, now)
+                self._counts["reads_begun"] += message.event is Event.BEGINS
                 self._counts["reads_ended"] += message.event is Event.ENDED
                 self._counts["reads_abandoned"] += message.event is Event.ABANDONED
 

@@ -60,5 +60,5 @@ class Transport(Protocol):
     def all_lanes(self) -> dict[str, str]:
         """The same by kind of connection (`self`, `intra-node`, `inter-node`), as far as reported."""
 
-    def close(self) -> None:
-        """Ends the agent; peers see a disconnect."""
+    def close(self, *, busy: bool = False) -> None:
+        """Ends the agent; peers see a disconnect. busy: READs are in flight, so it must stay until the process ends."""

@@ -9,8 +9,10 @@ import logging
 import os
 import re
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from services.handoff import address
@@ -24,27 +26,45 @@ _TRANSPORT = re.compile(r"[\w:]+/[\w:.\-]+")
 
 
 class UcxLog:
-    """The log file of UCX in this process, read for the lanes that it reports for one agent."""
+    """The log file of UCX in this process, read for the lanes that it reports. UCX opens it once a process, whatever
+    the number of agents. Thread-safe."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="diptych-ucx-")
         self.path = Path(self._folder.name) / "ucx.log"
         self._seen = 0
-        self._lanes: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._lanes: dict[str, dict[str, str]] = {}
+        self._fresh: dict[str, dict[str, str]] = {}
 
     def new_lanes(self, agent: str) -> dict[str, str]:
-        """Lanes reported since the last call, by `intra-node` or `inter-node`; `all_lanes` keeps the latest of each."""
-        fresh: dict[str, str] = {}
-        for line in self._fresh_lines():
+        """What was reported for `agent` since the last call, by `self`, `intra-node` or `inter-node`."""
+        with self._lock:
+            self._read()
+            return self._fresh.pop(agent, {})
+
+    def all_lanes(self, agent: str) -> dict[str, str]:
+        """The latest of each kind."""
+        with self._lock:
+            self._read()
+            return dict(self._lanes.get(agent, {}))
+
+    def forget(self, agent: str) -> None:
+        with self._lock:
+            self._lanes.pop(agent, None)
+            self._fresh.pop(agent, None)
+
+    def _read(self) -> None:
+        for line in self._lines():
             match = _LANES.search(line)
-            if match and match["agent"] == agent:
-                fresh[match["where"]] = " ".join(dict.fromkeys(_TRANSPORT.findall(match["lanes"])))
+            if match:
+                lanes = " ".join(dict.fromkeys(_TRANSPORT.findall(match["lanes"])))
+                for book in (self._lanes, self._fresh):
+                    book.setdefault(match["agent"], {})[match["where"]] = lanes
             elif "UCX  WARN" in line or "UCX  ERROR" in line:
                 _log.warning("UCX: %s", line.partition("UCX  ")[2])
-        self._lanes |= fresh
-        return fresh
 
-    def _fresh_lines(self) -> list[str]:
+    def _lines(self) -> list[str]:
         ctypes.CDLL(None).fflush(None)  # UCX writes through a stdio buffer of its own
         if not self.path.exists():
             return []
@@ -56,19 +76,19 @@ class UcxLog:
             self._seen = log.tell()
         return lines
 
-    def all_lanes(self) -> dict[str, str]:
-        return dict(self._lanes)
 
-    def close(self) -> None:
-        self._folder.cleanup()
+@cache
+def process_log() -> UcxLog:
+    """The one log of this process."""
+    return UcxLog()
 
 
 @contextmanager
-def environment(settings: HandoffSettings, log: UcxLog) -> Iterator[None]:
+def environment(settings: HandoffSettings) -> Iterator[None]:
     """The UCX settings of ours while the backend starts; what the operator set himself always wins."""
     wanted = {
         "UCX_LOG_LEVEL": "info",
-        "UCX_LOG_FILE": str(log.path),
+        "UCX_LOG_FILE": str(process_log().path),
         "UCX_LOG_FILE_SIZE": "4m",
         "UCX_LOG_FILE_ROTATE": "1",
     }

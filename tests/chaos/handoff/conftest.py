@@ -71,6 +71,14 @@ async def producer() -> AsyncIterator[Producer]:
     await asyncio.to_thread(producer.close)
 
 
+@pytest.fixture
+async def tcp_producer(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Producer]:
+    monkeypatch.setenv("UCX_TLS", TCP["UCX_TLS"])
+    producer = Producer(HandoffSettings(key=KEY.decode(), **PRODUCER), FINGERPRINT)
+    yield producer
+    await asyncio.to_thread(producer.close)
+
+
 async def nothing_leaked(producer: Child, consumer: Consumer) -> None:
     """The next hand-off works, and every slot and landing byte comes back."""
     raw, handoff_id = producer.ask("publish", 77, 32768, 30.0)

@@ -97,6 +97,7 @@ def _produce(producer: Producer, name: str, arguments: list[Any]) -> Any:
 
 def consume(connection: Any, settings: dict[str, Any]) -> None:
     """Answers fetch([(raw, seed), ...], deadline) with one outcome a ticket, all at once, and stats()."""
+    os.environ |= settings.pop("environment", {})
     asyncio.run(_consume(connection, Consumer(HandoffSettings(**settings), FINGERPRINT)))
 
 
