@@ -28,7 +28,7 @@ lint: install ## ruff, mypy --strict, import-linter, shellcheck
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/shellcheck launch/*.sh .ci/run
+	$(BIN)/shellcheck launch/*.sh docker/*.sh tests/deploy/*.sh .ci/run
 
 test: model ## every test that this machine can run; skips are listed with their reasons
 	$(BIN)/pytest
@@ -36,10 +36,13 @@ test: model ## every test that this machine can run; skips are listed with their
 test-fast: install ## unit and service tests only: no engine, no process
 	$(BIN)/pytest tests/unit tests/service
 
+test-deploy: model ## images, compose, two nodes, manifests, for real: root, 25 GB, half an hour (docs/deploy.md)
+	@tests/deploy/run.sh
+
 bench: model ## the whole stack beside vllm serve --omni
 	$(BIN)/python -m bench.pipeline
 
 bench-%: model ## one bench: handoff, gateway, dit, tp, growth, gpu
 	$(BIN)/python -m bench.$*
 
-.PHONY: help install model demo up lint test test-fast bench
+.PHONY: help install model demo up lint test test-fast test-deploy bench

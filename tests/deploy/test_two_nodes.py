@@ -51,7 +51,7 @@ def deployment(tmp_path_factory):
             second.launch("dit", ADVERTISE_HOST=second.address, **UCX),
             second.launch("gateway", **gateway),
         ]
-        eventually(lambda: all([service.ready() for service in launched]), 400, "all three services are ready")
+        eventually(lambda: all(service.ready() for service in launched), 400, "all three services are ready")
         yield Deployment(first, second)
 
 
