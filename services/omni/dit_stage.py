@@ -20,9 +20,14 @@ EXECUTION = {"step_execution": True, "streaming_output": True}
 class VllmDitEngine:
     """`RenderEngine` over vLLM-Omni's stage 1. Requests of one size share their forwards, up to `max_num_seqs`."""
 
-    def __init__(self, checkpoint: Checkpoint, engine_args: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        engine_args: Mapping[str, Any],
+        platforms: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         """engine_args: keys of vLLM-Omni's deploy schema for this stage."""
-        self._engine = SingleStageEngine(1, str(checkpoint.path), {**engine_args, **EXECUTION})
+        self._engine = SingleStageEngine(1, str(checkpoint.path), {**engine_args, **EXECUTION}, platforms=platforms)
 
     async def start(self) -> None:
         """Start the engine. Raises ConfigError or EngineDied."""
@@ -57,7 +62,7 @@ class VllmDitEngine:
         """
         from services.omni.dit_prompt import render_prompt, sampling_params
 
-        previews = 0
+        previews, image = 0, None
         outputs = self._engine.generate(render_prompt(job, bundle), sampling_params(job), job.request_id)
         async with aclosing(outputs):
             async for output in outputs:
@@ -68,11 +73,14 @@ class VllmDitEngine:
                 if frame.pixels is None:
                     continue
                 if frame.step == frame.total:
-                    yield FinalImage(_pixels(frame), _times(output))
-                    return
+                    image = FinalImage(_pixels(frame), _times(output))
+                    continue
                 yield PartialImage(previews, _pixels(frame))
                 previews += 1
-        raise Cancelled(f"request {job.request_id} ended before its last step")
+        # Only now: a caller who leaves with the image in hand must not look to vLLM-Omni like one who gave up.
+        if image is None:
+            raise Cancelled(f"request {job.request_id} ended before its last step")
+        yield image
 
 
 def _frame(output: Any) -> "Frame | None":

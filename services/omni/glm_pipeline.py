@@ -73,6 +73,8 @@ class DiptychGlmImagePipeline(GlmImagePipeline):
         self.vae.to(torch.float32 if self.device.type == "cpu" else od_config.dtype)
         rope = RememberedRope(self.transformer.rope)
         self.transformer.rope = self.transformer.prepare.rope = rope
+        # Only the first rank's outputs leave the workers.
+        self._speaks = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
         self.join_guidance = bool((od_config.additional_config or {}).get(JOIN_GUIDANCE, False))
 
     def get_glyph_texts(self, prompt: str | list[str]) -> list[str]:
@@ -139,7 +141,7 @@ class DiptychGlmImagePipeline(GlmImagePipeline):
         step, total = state.step_index, state.total_steps
         state.chunk_index, state.step_in_chunk = step, 0
         latents = state.latents if step == total else state.extra.pop("preview", None)
-        pixels = None if latents is None else self._decode(latents, state)
+        pixels = self._decode(latents, state) if latents is not None and self._speaks else None
         finished = step == total
         now = time.perf_counter()
         vae = state.extra["vae"]

@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 
-from services.wire.geometry import LATENT_PATCH, NUM_PRIOR_CODES
+from services.wire.geometry import LATENT_PATCH, MAX_SIDE, NUM_PRIOR_CODES
 
 GUIDANCE = "diptych_guidance"  # extra_args: the guidance scale, a float
 PREVIEWS = "diptych_previews"  # extra_args: partial images wanted, an int
 DEFAULT_GUIDANCE = 1.5  # of the model card
 DEFAULT_STEPS = 50
+MAX_STEPS = 1000  # the timesteps that the model was trained on; beyond, steps repeat
 
 
 def preview_steps(total: int, wanted: int) -> tuple[int, ...]:
@@ -77,7 +78,7 @@ class RenderInputs:
     def read(cls, prompt: Any, sampling: Any, *, warm_up: bool) -> "RenderInputs":
         """From a request's prompt and sampling parameters. A warm-up has no AR stage before it: its priors are zeros.
 
-        Raises ValueError if the priors are missing, of the wrong count, or outside the codebook.
+        Raises ValueError that names the field: the priors (missing, count, codebook), a side, the steps.
         """
         fields: Mapping[str, Any] = {"prompt": prompt} if isinstance(prompt, str) else prompt
         height = _side(fields.get("height") or sampling.height, "height")
@@ -100,7 +101,7 @@ class RenderInputs:
             negative_text=fields.get("negative_prompt") or "",
             height=height,
             width=width,
-            steps=sampling.num_inference_steps or DEFAULT_STEPS,
+            steps=_steps(sampling.num_inference_steps),
             guidance=float(sampling.extra_args.get(GUIDANCE, DEFAULT_GUIDANCE)),
             previews=int(sampling.extra_args.get(PREVIEWS, 0)),
             prior=codes[None],
@@ -110,9 +111,16 @@ class RenderInputs:
 
 
 def _side(pixels: Any, name: str) -> int:
-    if not isinstance(pixels, int) or pixels <= 0 or pixels % LATENT_PATCH:
-        raise ValueError(f"{name}: {pixels!r} is not a positive multiple of {LATENT_PATCH}")
+    if not isinstance(pixels, int) or not 0 < pixels <= MAX_SIDE or pixels % LATENT_PATCH:
+        raise ValueError(f"{name}: {pixels!r} is no multiple of {LATENT_PATCH} up to {MAX_SIDE}")
     return pixels
+
+
+def _steps(count: Any) -> int:
+    steps = DEFAULT_STEPS if count is None else count
+    if not isinstance(steps, int) or not 1 <= steps <= MAX_STEPS:
+        raise ValueError(f"num_inference_steps: {steps!r} is not in 1..{MAX_STEPS}")
+    return steps
 
 
 def _codes(value: Any) -> torch.Tensor:

@@ -54,8 +54,3 @@ def expected(oracle: Any, render: RenderJob, bundle: dict[str, torch.Tensor], **
         **more,
     )
     return torch.from_numpy(np.asarray(painted.images[0]).astype(np.int32))
-
-
-def distance(one: torch.Tensor, other: torch.Tensor) -> tuple[float, int]:
-    difference = (one.int() - other.int()).abs()
-    return difference.double().mean().item(), int(difference.max())

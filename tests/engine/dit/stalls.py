@@ -26,7 +26,10 @@ class _Calls(TorchFunctionMode):
 
 
 class Stalls(TorchDispatchMode):
-    """While it is entered, `counted` grows: scalar reads, `nonzero`, masked indexing, tensors built on the host."""
+    """While it is entered, `counted` grows: scalar reads, `nonzero`, masked indexing, tensors built on the host.
+
+    Where there is a CUDA device, a real wait raises as well.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,6 +37,8 @@ class Stalls(TorchDispatchMode):
         self._calls = _Calls(self.counted)
 
     def __enter__(self) -> "Stalls":
+        if torch.cuda.is_available():
+            torch.cuda.set_sync_debug_mode("error")
         self._calls.__enter__()
         super().__enter__()
         return self
@@ -41,6 +46,8 @@ class Stalls(TorchDispatchMode):
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
         self._calls.__exit__(*error)
+        if torch.cuda.is_available():
+            torch.cuda.set_sync_debug_mode("default")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name

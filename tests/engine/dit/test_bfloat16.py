@@ -3,8 +3,8 @@
 import torch
 
 from services.omni.checkpoint import Checkpoint
-from tests.engine.dit.harness import Stepper, bundle_for, edit_bundle, job
-from tests.engine.dit.oracle import diffusers_pipeline, distance, expected
+from tests.engine.dit.harness import Stepper, assert_near, bundle_for, edit_bundle, job
+from tests.engine.dit.oracle import diffusers_pipeline, expected
 
 DTYPE = torch.bfloat16  # of this module's `stepper`
 MEAN, MAX = 1.5, 16  # 8-bit pixels; measured on other machines 0.82 and 11
@@ -20,5 +20,4 @@ def test_near_to_diffusers(stepper: Stepper, tiny_checkpoint: Checkpoint) -> Non
     text, edit = job(**SMALL, prompt="a cat 'hi'"), job(**SMALL)
     with diffusers_pipeline(tiny_checkpoint.path, DTYPE) as pipeline:
         for render, bundle in ((text, bundle_for(text)), (edit, edit_bundle(edit))):
-            mean, largest = distance(stepper.paint(render, bundle).pixels, expected(pipeline, render, bundle))
-            assert mean <= MEAN and largest <= MAX, (mean, largest)
+            assert_near(stepper.paint(render, bundle).pixels, expected(pipeline, render, bundle), MEAN, MAX)

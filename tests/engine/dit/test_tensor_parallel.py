@@ -11,7 +11,7 @@ import pytest
 
 from services.omni.checkpoint import Checkpoint
 from services.omni.dit_stage import VllmDitEngine
-from services.serving.engine import FinalImage, PartialImage, StepDone
+from services.serving.engine import FinalImage, PartialImage, RenderJob, StepDone
 from services.wire.errors import EngineDied
 from tests.engine.dit.conftest import DIT_ARGS
 from tests.engine.dit.harness import bundle_for, edit_bundle, job
@@ -57,9 +57,13 @@ async def check_pictures(two: VllmDitEngine, alone: list[Any]) -> None:
     assert min(psnr(a, b) for a, b in zip(alone, shared, strict=True)) >= PSNR
 
 
+def long_job() -> RenderJob:
+    """More work than a deadline of a minute has room for: the next request comes through only if it stops."""
+    return job(steps=1000, width=1024, height=1024)
+
+
 async def check_closing(two: VllmDitEngine) -> None:
-    # More steps than the deadline has room for: the next request comes through only if these stop.
-    long = job(steps=1_000_000)
+    long = long_job()
     async with aclosing(two.paint(long, bundle_for(long))) as events:
         async for event in events:
             if isinstance(event, StepDone) and event.step == 3:
@@ -68,7 +72,7 @@ async def check_closing(two: VllmDitEngine) -> None:
 
 
 async def check_death(two: VllmDitEngine) -> None:
-    long = job(steps=1_000_000)
+    long = long_job()
     events = two.paint(long, bundle_for(long))
     assert isinstance(await anext(events), StepDone)
     ranks = [process for process in two._engine._processes if process.is_running() and "TP1" in psutil_name(process)]

@@ -86,10 +86,16 @@ def test_only_a_warm_up_goes_without_priors() -> None:
     assert read("a cat", warm_up=True).prior.sum() == 0
 
 
-@pytest.mark.parametrize("side", [0, -64, 70, 64.0, None])
+@pytest.mark.parametrize("side", [0, -64, 70, 64.0, None, 4096])
 def test_a_side_that_is_no_multiple_of_16_is_refused(side: Any) -> None:
     with pytest.raises(ValueError, match="height"):
         read(prompt(), height=side)
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1001, 10**12, 2.5])
+def test_absurd_step_counts_are_refused(steps: Any) -> None:
+    with pytest.raises(ValueError, match="num_inference_steps"):
+        read(prompt(), num_inference_steps=steps)
 
 
 def test_an_edit_brings_a_code_for_each_patch() -> None:
