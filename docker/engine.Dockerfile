@@ -12,12 +12,14 @@ RUN apt-get update \
 
 COPY requirements/${PROFILE}.txt /tmp/requirements.txt
 # cuda: the base image's own packages stay where the lock agrees with them, and only the rest is added; its nixl-cu12
-# goes, since NIXL must find one wheel. The secrets are optional: a pip.conf and a CA bundle, for builds behind a mirror.
+# goes, since NIXL must find one wheel. The secrets are optional: a pip.conf and a CA bundle, for builds behind a mirror;
+# neither they nor the cache of wheels stay in a layer.
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca_bundle,target=/run/secrets/ca_bundle \
+    --mount=type=cache,target=/root/.cache/pip \
     if [ "${PROFILE}" = cuda ]; then site=--system-site-packages; python3 -m pip uninstall --yes nixl-cu12; fi \
  && python3 -m venv ${site:-} /opt/diptych \
- && /opt/diptych/bin/pip install --no-cache-dir --no-deps -r /tmp/requirements.txt
+ && /opt/diptych/bin/pip install --no-deps -r /tmp/requirements.txt
 
 WORKDIR /app
 COPY pyproject.toml README.md LICENSE ./
