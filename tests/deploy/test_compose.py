@@ -5,11 +5,13 @@ import io
 import json
 import os
 import signal
+import subprocess
 
 import httpx
 from PIL import Image
 
 from tests.deploy.compose import docker, eventually
+from tests.stack import free_ports
 
 GENERATION = {"prompt": 'a red apple, labelled "Diptych"', "size": "200x136", "num_inference_steps": 2, "seed": 11}
 
@@ -92,6 +94,44 @@ def test_only_the_gateway_is_published(stack):
         assert not any(stack.containers(service)[0]["NetworkSettings"]["Ports"].values())
     (published,) = stack.containers("gateway")[0]["NetworkSettings"]["Ports"]["8000/tcp"]
     assert published["HostIp"] == "127.0.0.1"
+
+
+def test_prometheus_scrapes_every_service_and_loads_the_rules(stack, tools):
+    """With the distribution's Prometheus: the image that the file names cannot be had everywhere."""
+    recipe = "FROM diptych-base:bookworm\nCOPY prometheus /bin/prometheus\nENTRYPOINT ['/bin/prometheus']\n".replace(
+        "'", '"'
+    )
+    image = f"{stack.project}-prometheus"
+    context = str((tools / "prometheus/usr/bin").resolve())
+    subprocess.run(
+        ["docker", "build", "--quiet", "--tag", image, "--file", "-", context], input=recipe.encode(), check=True
+    )
+    (port,) = free_ports(1)
+    watched = stack.with_file("compose.observability.yaml", PROMETHEUS_IMAGE=image, PROMETHEUS_PORT=str(port))
+
+    def ask(path: str) -> dict:
+        try:
+            return httpx.get(f"http://127.0.0.1:{port}/api/v1/{path}", timeout=10).json()["data"]
+        except httpx.TransportError:
+            return {}
+
+    def jobs_up() -> set[str]:
+        return {
+            target["labels"]["job"] for target in ask("targets").get("activeTargets", []) if target["health"] == "up"
+        }
+
+    try:
+        watched("up", "--detach", "--no-deps", "prometheus")
+        eventually(lambda: jobs_up() == {"diptych-gateway", "diptych-ar", "diptych-dit"}, 120, "three scraped jobs")
+        rules = [rule for group in ask("rules")["groups"] for rule in group["rules"]]
+        assert len(rules) >= 10
+        assert all(rule["health"] in ("ok", "unknown") for rule in rules)
+        images = 'query?query=sum(diptych_images_total{outcome="ok"})'
+        eventually(lambda: float(ask(images)["result"][0]["value"][1]) >= 1, 60, "a counted image")
+    finally:
+        watched("rm", "--stop", "--force", "prometheus")
+        docker("volume", "rm", f"{stack.project}_prometheus", check=False)
+        docker("image", "rm", image, check=False)
 
 
 def test_a_second_dit_is_found_and_used(stack):
