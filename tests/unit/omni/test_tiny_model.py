@@ -4,7 +4,9 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from services.cli import main
 from services.omni import tiny_model
 from services.omni.tiny_model import write_tiny_model
 from services.omni.tiny_sizes import TinySize
@@ -55,6 +57,16 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(ConfigError, match="No space left"):
         write_tiny_model(tmp_path / "tiny")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_says_where_it_is_or_why_not(tiny: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["tiny-model", str(tiny)])
+    assert done.exit_code == 0
+    assert done.output == f"tiny checkpoint: {tiny}\n"
+    (tmp_path / "notes.txt").write_text("mine")
+    refused = CliRunner().invoke(main, ["tiny-model", str(tmp_path)])
+    assert refused.exit_code == 1
+    assert refused.output.startswith(f"Error: {tmp_path} exists and is no tiny checkpoint")
 
 
 @pytest.mark.parametrize("head_dim", [32, 64, 128])
