@@ -10,6 +10,8 @@ from services.gateway.painter import Pipeline
 from services.gateway.protocol import bounded
 from services.gateway.settings import GatewaySettings
 from services.observe.logs import configure_logging
+from services.observe.settings import ObserveSettings
+from services.observe.tracing import TRACING
 from services.serving.server import DrainingServer, configuration, listen
 from services.wire.errors import ConfigError
 
@@ -29,6 +31,7 @@ def read_settings(**flags: object) -> GatewaySettings:
 def run(settings: GatewaySettings) -> int:
     """Serve until a signal; the exit code. Raises ConfigError in one line that names the setting."""
     configure_logging("gateway")
+    TRACING.configure("gateway", ObserveSettings())
     painter = Pipeline(settings)
     bound = listen(settings.gateway_host, settings.gateway_port, "DIPTYCH_GATEWAY_PORT")
     host, port = bound.getsockname()[:2]
@@ -42,4 +45,5 @@ def run(settings: GatewaySettings) -> int:
     log.info("the gateway listens on http://%s:%d", host, port)
     server = DrainingServer(bounded(configuration(create_app(settings, painter))), drain)
     server.run(sockets=[bound])
+    TRACING.stop()
     return server.exit_code

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from services.gateway.errors import ApiError, from_any
 from services.gateway.settings import GatewaySettings
 from services.observe import metrics
-from services.observe.context import request_context
+from services.observe.context import enter_trace, request_context
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 EDITS = "/v1/images/edits"
@@ -47,6 +47,7 @@ class Identity:
             await send(message)
 
         with request_context(request_id):
+            enter_trace(Headers(scope=scope).get("traceparent"))
             try:
                 await self.app(scope, receive, stamped)
             finally:
