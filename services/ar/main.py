@@ -1,8 +1,9 @@
 """Puts the AR service together from its settings, and runs it."""
 
+import logging
 import os
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 from fastapi import FastAPI
 
@@ -21,13 +22,15 @@ from services.serving.supervisor import EngineSupervisor
 from services.wire.errors import ConfigError
 from services.wire.info import StageInfo
 
+log = logging.getLogger(__name__)
+
 
 def run() -> NoReturn:
     """Run until a signal, and end the process. Raises ConfigError with one line that names the setting."""
     configure_logging("ar")
     settings = load_settings(ArSettings)
-    handoff = load_settings(HandoffSettings)
-    build_engine, identity = _engine(settings)
+    build_engine, identity, connector = _engine(settings)
+    handoff = load_settings(HandoffSettings).under(connector)
     service: ArService
 
     def build(on_failure: Failure) -> FastAPI:
@@ -54,16 +57,19 @@ def run() -> NoReturn:
     )
 
 
-def _engine(settings: ArSettings) -> tuple[Callable[[], PriorEngine], StageInfo]:
+def _engine(settings: ArSettings) -> tuple[Callable[[], PriorEngine], StageInfo, Mapping[str, Any]]:
     if settings.engine == "sim":
         from services.sim.prior import simulated_ar
 
-        return simulated_ar()
+        return *simulated_ar(), {}
     from services.omni.ar_stage import VllmArEngine
     from services.omni.checkpoint import open_checkpoint
     from services.stages import resolve
 
-    stage = resolve(settings.stage_config, role="ar", environ=os.environ).ar
+    deployment = resolve(settings.stage_config, role="ar", environ=os.environ)
+    for finding in deployment.findings:
+        log.log(logging.WARNING if finding.level == "warning" else logging.INFO, "%s", finding)
+    stage = deployment.ar
     if stage is None:
         raise ConfigError(f"{settings.stage_config}: there is no AR stage in it")
     checkpoint = open_checkpoint(stage.model, 0)
@@ -76,4 +82,4 @@ def _engine(settings: ArSettings) -> tuple[Callable[[], PriorEngine], StageInfo]
         devices=stage.devices,
         tensor_parallel_size=stage.tensor_parallel_size,
     )
-    return lambda: VllmArEngine(checkpoint, stage.engine_args), identity
+    return lambda: VllmArEngine(checkpoint, stage.engine_args, stage.platforms), identity, deployment.connector.extra

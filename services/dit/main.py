@@ -1,8 +1,9 @@
 """Puts the DiT service together from its settings, and runs it."""
 
+import logging
 import os
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 from fastapi import FastAPI
 
@@ -21,13 +22,15 @@ from services.serving.supervisor import EngineSupervisor
 from services.wire.errors import ConfigError
 from services.wire.info import StageInfo
 
+log = logging.getLogger(__name__)
+
 
 def run() -> NoReturn:
     """Run until a signal, and end the process. Raises ConfigError with one line that names the setting."""
     configure_logging("dit")
     settings = load_settings(DitSettings)
-    handoff = load_settings(HandoffSettings)
-    build_engine, identity = _engine(settings)
+    build_engine, identity, connector = _engine(settings)
+    handoff = load_settings(HandoffSettings).under(connector)
     service: DitService
 
     def build(on_failure: Failure) -> FastAPI:
@@ -53,16 +56,19 @@ def run() -> NoReturn:
     )
 
 
-def _engine(settings: DitSettings) -> tuple[Callable[[], RenderEngine], StageInfo]:
+def _engine(settings: DitSettings) -> tuple[Callable[[], RenderEngine], StageInfo, Mapping[str, Any]]:
     if settings.engine == "sim":
         from services.sim.render import simulated_dit
 
-        return simulated_dit()
+        return *simulated_dit(), {}
     from services.omni.checkpoint import open_checkpoint
     from services.omni.dit_stage import VllmDitEngine
     from services.stages import resolve
 
-    stage = resolve(settings.stage_config, role="dit", environ=os.environ).dit
+    deployment = resolve(settings.stage_config, role="dit", environ=os.environ)
+    for finding in deployment.findings:
+        log.log(logging.WARNING if finding.level == "warning" else logging.INFO, "%s", finding)
+    stage = deployment.dit
     if stage is None:
         raise ConfigError(f"{settings.stage_config}: there is no DiT stage in it")
     checkpoint = open_checkpoint(stage.model, 1)
@@ -75,4 +81,4 @@ def _engine(settings: DitSettings) -> tuple[Callable[[], RenderEngine], StageInf
         devices=stage.devices,
         tensor_parallel_size=stage.tensor_parallel_size,
     )
-    return lambda: VllmDitEngine(checkpoint, stage.engine_args), identity
+    return lambda: VllmDitEngine(checkpoint, stage.engine_args, stage.platforms), identity, deployment.connector.extra

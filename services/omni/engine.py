@@ -28,14 +28,16 @@ class SingleStageEngine:
         model: str,
         engine_args: Mapping[str, Any],
         *,
+        platforms: Mapping[str, Mapping[str, Any]] | None = None,
         start_seconds: float = START_SECONDS,
         stop_seconds: float = STOP_SECONDS,
     ) -> None:
         """Args: stage 0 (AR) or 1 (DiT); model: checkpoint directory; engine_args: keys of vLLM-Omni's deploy schema
-        for one stage, without `stage_id`, all values literal."""
+        for one stage, without `stage_id`, all values literal; platforms: the same, of what a platform changes."""
         self.stage = stage
         self._model = model
         self._engine_args = dict(engine_args)
+        self._platforms = platforms
         self._start_seconds = start_seconds
         self._stop_seconds = stop_seconds
         self._omni: Any = None
@@ -140,7 +142,7 @@ class SingleStageEngine:
         load_omni_general_plugins()
         key = register_single_stage(self.stage)
         limit = max(1, int(self._start_seconds))
-        with deploy_file(key, self._engine_args) as path, _translated_start(self.stage):
+        with deploy_file(key, self._engine_args, self._platforms) as path, _translated_start(self.stage):
             return AsyncOmni(model=self._model, deploy_config=str(path), stage_init_timeout=limit, init_timeout=limit)
 
     async def _abandon(self, building: "asyncio.Future[Any]", children: NewChildren) -> None:

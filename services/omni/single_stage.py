@@ -43,9 +43,18 @@ def register_single_stage(stage: Stage) -> str:
 
 
 @contextmanager
-def deploy_file(key: str, engine_args: Mapping[str, Any]) -> Iterator[Path]:
-    """A deploy YAML with one stage, removed afterwards. All values are literal: nothing in it is interpolated."""
-    text = yaml.safe_dump({"pipeline": key, "async_chunk": False, "stages": [{"stage_id": 0, **engine_args}]})
+def deploy_file(
+    key: str, engine_args: Mapping[str, Any], platforms: Mapping[str, Mapping[str, Any]] | None = None
+) -> Iterator[Path]:
+    """A deploy YAML with one stage, removed afterwards. All values are literal: nothing in it is interpolated.
+
+    platforms: what changes on a named platform, of which vLLM-Omni applies the one that it runs on.
+    """
+    document: dict[str, Any] = {"pipeline": key, "async_chunk": False, "stages": [{"stage_id": 0, **engine_args}]}
+    if platforms:
+        blocks = {name: {"stages": [{"stage_id": 0, **changes}]} for name, changes in platforms.items()}
+        document["platforms"] = blocks
+    text = yaml.safe_dump(document)
     with tempfile.TemporaryDirectory(prefix="diptych-") as directory:
         path = Path(directory) / f"{key}.yaml"
         path.write_text(text)

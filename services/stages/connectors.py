@@ -11,6 +11,7 @@ from services.stages.view import StageView
 from services.stages.yaml_tree import Node
 
 NIXL = "NixlConnector"
+USED = frozenset({"host", "transfer_timeout_s", "backends"})  # services/handoff/settings.py
 _TEXTS = frozenset({"host", "sender_host", "agent_name", "receive_device", "memory_type", "role"})
 
 
@@ -52,6 +53,11 @@ def _check_block(block: Mapping[str, Any], node: Node, key: Key, findings: Findi
             problem = _extra_problem(name, value)
             if problem:
                 findings.error(place, (*key, "extra", name), problem)
+            elif name == "backends" and value != ["UCX"]:
+                findings.warn(place, (*key, "extra", name), "Diptych's hand-off runs on UCX, whatever this says")
+            elif name not in USED:
+                used = ", ".join(sorted(USED))
+                findings.note(place, (*key, "extra", name), f"Diptych's hand-off does not use it; it reads {used}")
 
 
 def _extra_problem(name: str, value: Any) -> str | None:
@@ -67,6 +73,8 @@ def _extra_problem(name: str, value: Any) -> str | None:
     if name == "backends":
         fits = isinstance(value, list) and bool(value) and all(isinstance(item, str) for item in value)
         return None if fits else f"must be a list of NIXL backends such as [UCX], got {shown(value)}"
+    if name == "transfer_timeout_s" and value == 0:
+        return "must be a number above 0, got 0"
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return None if number and value >= 0 else f"must be a number of 0 or more, got {shown(value)}"
 

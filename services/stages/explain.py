@@ -16,7 +16,7 @@ NOTES: Mapping[str, str] = {
     "stage_id": "0 is the AR stage, 1 the DiT stage.",
     "devices": "Device numbers within what this process may see, as text. As many as the parallel sizes need.",
     "tensor_parallel_size": "Over how many devices each layer is split. Must divide the checkpoint's heads and FFN.",
-    "max_num_seqs": "How many requests run as one batch. The DiT renders one at a time: 1.",
+    "max_num_seqs": "How many requests run as one batch. The DiT joins requests of one size, and gains little by it.",
     "async_scheduling": "Whether the scheduler plans a step ahead. Chooses the scheduler class; unset means on.",
     "scheduler_cls": "Never written: vLLM-Omni chooses the class that fits async_scheduling.",
     "enable_prefix_caching": "Off for GLM-Image: a cache hit loses the tokens of the condition image.",

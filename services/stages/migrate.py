@@ -108,9 +108,6 @@ def _stage(path: Path, entry: Any) -> _Section:
                 _setting(section, kind, inner, setting, flag)
         else:
             _setting(section, kind, name, value, flag)
-    if kind.role == "dit" and section.values.get("max_num_seqs", 1) != 1:
-        section.values["max_num_seqs"] = 1
-        section.comments.append("max_num_seqs is now 1: the pipeline renders one request at a time")
     return section
 
 

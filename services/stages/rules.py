@@ -45,15 +45,8 @@ def model_of(view: StageView, root: Node, literals: Literals, findings: Findings
 
 
 def check_stage_rules(view: StageView, findings: Findings) -> None:
-    """Settings that start well and fail at a request, or that vLLM-Omni's GLM-Image refuses late."""
-    values = view.values
-    if view.kind.role == "dit":
-        many = values.get("max_num_seqs")
-        if isinstance(many, int) and many > 1 and values.get("step_execution") is not True:
-            message = f"{many}, but the pipeline renders one request at a time; write 1 and run more DiT services"
-            findings.error(view.place_of("max_num_seqs"), view.key_of("max_num_seqs"), message)
-        return
-    sampling = values.get("default_sampling_params")
+    """Settings that start well and fail at a request."""
+    sampling = view.values.get("default_sampling_params") if view.kind.role == "ar" else None
     if isinstance(sampling, dict) and sampling.get("allowed_token_ids") is not None:
         source = view.inner_sources.get(("default_sampling_params", "allowed_token_ids"))
         place = source.place if source else view.place_of("default_sampling_params")

@@ -15,3 +15,9 @@ def test_the_file_is_literal_and_goes_away() -> None:
     }
     assert not path.exists()
     assert not path.parent.exists()
+
+
+def test_what_a_platform_changes_goes_along() -> None:
+    with deploy_file("key", {"devices": "0"}, {"npu": {"enforce_eager": True}}) as path:
+        document = yaml.safe_load(path.read_text())
+    assert document["platforms"] == {"npu": {"stages": [{"stage_id": 0, "enforce_eager": True}]}}

