@@ -24,6 +24,7 @@ from vllm_omni.diffusion.models.glm_image.pipeline_glm_image import (
 from vllm_omni.diffusion.request import OmniDiffusionRequest
 from vllm_omni.diffusion.worker.input_batch import InputBatch
 from vllm_omni.diffusion.worker.utils import StepRequestState
+from vllm_omni.platforms import current_omni_platform
 
 from services.omni.glm_pipeline_passes import DenoiseInputs, Pass, group_passes, take_rows
 from services.omni.glm_pipeline_request import RenderInputs, fold_guidance, preview_steps
@@ -263,6 +264,7 @@ class DiptychGlmImagePipeline(GlmImagePipeline):
 
     def _decode(self, latents: torch.Tensor, state: StepRequestState) -> torch.Tensor:
         """Latents [1, channels, h, w] as uint8 [8h, 8w, 3] on the CPU, by the sums of diffusers' VaeImageProcessor."""
+        current_omni_platform.synchronize()  # or the VAE's time would hold the steps still queued on the device
         started = time.perf_counter()
         mean, std = self._latent_statistics()
         image = self.vae.decode(latents.to(self.vae.dtype) * std + mean, return_dict=False)[0]
