@@ -13,6 +13,9 @@ from services.omni.engine import SingleStageEngine
 from services.wire.errors import ConfigError, EngineDied
 from tests.engine.conftest import AR_ARGS
 
+# vLLM-Omni raises what it met in its own thread a second time, where nobody listens.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+
 
 async def test_more_tokens_than_the_model_has_positions_are_refused(tiny_checkpoint: Checkpoint) -> None:
     engine = VllmArEngine(tiny_checkpoint, AR_ARGS | {"max_model_len": 131073})
