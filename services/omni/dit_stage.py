@@ -10,7 +10,7 @@ from services.serving.engine import FinalImage, PartialImage, RenderJob, RenderS
 from services.wire.errors import Cancelled, EngineFailed
 
 if TYPE_CHECKING:
-    from services.omni.glm_pipeline import Frame
+    from services.omni.glm_pipeline_frame import Frame
     from services.serving.engine import Bundle, Pixels
 
 # One denoising step is one turn of vLLM-Omni's scheduler, and one output: what `glm_pipeline` is written for.
@@ -84,7 +84,7 @@ class VllmDitEngine:
 
 
 def _frame(output: Any) -> "Frame | None":
-    from services.omni.glm_pipeline import Frame
+    from services.omni.glm_pipeline_frame import Frame
 
     frame = output.images[0] if output.images else None
     if frame is not None and not isinstance(frame, Frame):

@@ -6,8 +6,7 @@ override with its reason and the upstream issue that would let it go.
 
 import copy
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from vllm_omni.diffusion.worker.input_batch import InputBatch
 from vllm_omni.diffusion.worker.utils import StepRequestState
 from vllm_omni.platforms import current_omni_platform
 
+from services.omni.glm_pipeline_frame import unwrap_frames
 from services.omni.glm_pipeline_passes import DenoiseInputs, Pass, group_passes, take_rows
 from services.omni.glm_pipeline_request import RenderInputs, fold_guidance, preview_steps
 from services.omni.glm_pipeline_rope import RememberedRope
@@ -34,25 +34,9 @@ ARCHITECTURE = "DiptychGlmImagePipeline"
 JOIN_GUIDANCE = "diptych_join_guidance"  # additional_config: both guidance passes as one batch of two
 MAX_GLYPH_SPANS, MAX_GLYPH_BYTES = 64, 2048  # quoted spans a prompt may ask the glyph encoder for, in total
 
+# The names under which `register` tells vLLM-Omni of the two hooks.
 get_glm_image_pre_process_func = fold_guidance
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """What one step says: step (from 1) of total, and pixels (uint8 [height, width, 3], CPU) if a picture was due."""
-
-    step: int
-    total: int
-    pixels: torch.Tensor | None
-
-
-def get_glm_image_post_process_func(_config: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """The post-process hook: a step's payload as the one `image` of vLLM-Omni's output envelope."""
-
-    def post_process(payload: dict[str, Any]) -> dict[str, Any]:
-        return {"payload": {"image": [Frame(payload["step"], payload["total"], payload["pixels"])]}, "metadata": {}}
-
-    return post_process
+get_glm_image_post_process_func = unwrap_frames
 
 
 class DiptychGlmImagePipeline(GlmImagePipeline):
