@@ -61,9 +61,17 @@ def check_support(asked: PaintRequest, settings: GatewaySettings) -> None:
         raise bad_request(message, "response_format", "unsupported_parameter")
     if asked.partial_images and not asked.stream:
         raise bad_request("Partial images come in a stream: set stream to true.", "partial_images")
+    if (asked.negative_prompt or "").strip() and guidance_of(asked, settings) <= 1:
+        message = "A negative prompt has no effect at a guidance of 1 or less: raise guidance_scale, or leave it out."
+        raise bad_request(message, "negative_prompt")
     if asked.num_inference_steps is not None and asked.num_inference_steps > settings.max_steps:
         message = f"At most {settings.max_steps} denoising steps are allowed."
         raise bad_request(message, "num_inference_steps", "integer_above_max_value")
+
+
+def guidance_of(asked: PaintRequest, settings: GatewaySettings) -> float:
+    """The classifier-free guidance scale of a request."""
+    return settings.default_guidance if asked.guidance_scale is None else asked.guidance_scale
 
 
 def decide(asked: PaintRequest, settings: GatewaySettings, caller: Caller, image: InputImage | None = None) -> Order:
@@ -72,7 +80,6 @@ def decide(asked: PaintRequest, settings: GatewaySettings, caller: Caller, image
     steps, quality = _steps(asked, settings)
     width, height = canonical(size)
     first = asked.seed if asked.seed is not None else secrets.randbelow(DRAWN_SEEDS)
-    guidance = settings.default_guidance if asked.guidance_scale is None else asked.guidance_scale
     form = asked.output_format or "png"
     unique = f"{caller.request_id}-{secrets.token_hex(4)}"
     jobs = [
@@ -84,7 +91,7 @@ def decide(asked: PaintRequest, settings: GatewaySettings, caller: Caller, image
             height=height,
             crop=size,
             steps=steps,
-            guidance=guidance,
+            guidance=guidance_of(asked, settings),
             seed=(first + index) % (MAX_SEED + 1),
             seed_given=asked.seed is not None,
             deadline=caller.deadline,

@@ -48,6 +48,7 @@ def error_of(reply) -> dict:
         ({"output_compression": 101}, "output_compression", "integer_above_max_value"),
         ({"response_format": "file"}, "response_format", "invalid_value"),
         ({"background": "transparent"}, "background", "unsupported_parameter"),
+        ({"negative_prompt": "blur", "guidance_scale": 1.0}, "negative_prompt", "invalid_value"),
         ({"partial_images": 4, "stream": True}, "partial_images", "integer_above_max_value"),
         ({"partial_images": 2}, "partial_images", "invalid_value"),
         ({"stream": "true"}, "stream", "invalid_type"),
