@@ -38,8 +38,8 @@ This page is made from the settings classes (`python docs/settings_page.py`), an
 OTHERS = """## Read by the stage configurations
 
 `MODEL`, `AR_TP`, `DIT_TP`, `AR_DEVICES`, `DIT_DEVICES`, `AR_MAX_NUM_SEQS`, `DIT_MAX_NUM_SEQS`, `AR_MEMORY` and
-`DIPTYCH_CACHE`, in the files under `stage_configs/`: see [stage configurations](stage-configs.md). `diptych check FILE` shows what each
-resolves to.
+`DIPTYCH_CACHE`, in the files under `stage_configs/`: see [stage configurations](stage-configs.md). `diptych check FILE`
+shows what each resolves to.
 
 ## Read by the launcher
 

@@ -39,6 +39,8 @@ def device_list(view: StageView) -> list[int] | None:
 
 def check_devices(view: StageView, findings: Findings) -> None:
     """The form of `devices`, and its length against the parallel sizes."""
+    if view.unresolved & {"devices", "tensor_parallel_size", "parallel_config"}:
+        return
     if "devices" not in view.values:
         findings.error(view.place, view.key_of("devices"), 'is missing; name the devices, such as devices: "0"')
         return

@@ -23,6 +23,7 @@ class StageView:
     places: dict[str, Place] = field(default_factory=dict)
     sources: dict[str, Source] = field(default_factory=dict)
     inner_sources: dict[tuple[str, str], Source] = field(default_factory=dict)
+    unresolved: set[str] = field(default_factory=set)  # written, but what is wrong with them has been said already
 
     def place_of(self, name: str) -> Place:
         """Where `name` is written; the stage itself if it is not."""
@@ -39,6 +40,7 @@ class StageView:
             for name, value in part.values.items():
                 view.put(name, value, part.keys[name], part.places[name], part.sources.get(name))
             view.inner_sources |= part.inner_sources
+            view.unresolved |= part.unresolved
         return view
 
     def put(self, name: str, value: Any, key: Key, place: Place, source: Source | None) -> None:
@@ -86,6 +88,8 @@ def _group(own: dict[str, Node], group: str | None, key: Key, findings: Findings
 
 def _take(view: StageView, name: str, node: Node, key: Key, literals: Literals) -> None:
     value = literals.value(key)
+    if value is None and node.value is not None:
+        view.unresolved.add(name)
     if value is not None:  # null means "not given" to vLLM-Omni too
         view.put(name, value, key, node.place, literals.sources.get(key))
         for inner in value if isinstance(value, dict) else ():

@@ -158,3 +158,13 @@ def test_key_value_heads_copied_or_split() -> None:
     assert sizes.that_work() == [1, 2, 4, 8, 16, 32]
     assert sizes.in_the_way(64) == ["32 query heads"]
     assert PartSizes("here", {"query heads": 12}, 3).in_the_way(2) == ["3 key-value heads"]
+
+
+def test_what_could_not_be_resolved_is_said_once(check: Check) -> None:
+    text = MINIMAL.replace(
+        'devices: "0"', "devices: ${env.devices:AR_DEVICES}\n    tensor_parallel_size: ${env.int:AR_TP}"
+    )
+    found = messages(check(text, environ={"AR_DEVICES": "a"}))
+    assert len(found) == 2
+    assert "AR_DEVICES must be device numbers" in found[0]
+    assert "AR_TP is not set" in found[1]
