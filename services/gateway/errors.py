@@ -10,7 +10,7 @@ import re
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from services.wire.errors import DiptychError, InvalidRequest
@@ -104,6 +104,8 @@ def from_any(error: BaseException) -> ApiError:
         return error
     if isinstance(error, DiptychError):
         return from_typed(error)
+    if isinstance(error, ClientDisconnect):
+        return ApiError(499, "The caller left.", code="client_closed_request")
     log.error("a request crashed", exc_info=error)
     return ApiError(500, "The gateway failed on this request. Its log has the details.", retry=False)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,10 @@ from starlette.types import Receive, Scope, Send
 from services.gateway.jobs import Painted
 from services.gateway.orders import Order
 
+log = logging.getLogger(__name__)
+
 RAW_PIECE = 3 * 64 * 1024  # bytes; a multiple of 3, so that the pieces' base64 joins without padding
+STALL_SECONDS = 60.0  # that a caller may take to read one piece
 Piece = str | bytes  # text as it is, or an image to encode
 
 
@@ -73,10 +77,18 @@ def _length(piece: Piece) -> int:
     return len(piece) if isinstance(piece, str) else -(-len(piece) // 3) * 4
 
 
+class ReaderStalled(Exception):
+    """The caller takes nothing of its reply any more."""
+
+
 async def send_pieces(send: Send, pieces: list[Piece]) -> None:
-    """Send `pieces` as body chunks; other requests get their turn between two chunks."""
+    """Send `pieces` as body chunks; other requests get their turn between two chunks. Raises ReaderStalled."""
     for chunk in encoded(pieces):
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        try:
+            async with asyncio.timeout(STALL_SECONDS):
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        except TimeoutError as error:
+            raise ReaderStalled from error
         await asyncio.sleep(0)
 
 
@@ -92,5 +104,9 @@ class PiecesResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        await send_pieces(send, self._pieces)
+        try:
+            await send_pieces(send, self._pieces)
+        except ReaderStalled:
+            log.warning("a reply was not read for %g s: its connection is closed", STALL_SECONDS)
+            return  # uvicorn closes a connection whose reply is not complete
         await send({"type": "http.response.body", "body": b""})

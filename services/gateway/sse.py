@@ -16,7 +16,7 @@ from services.gateway.jobs import Job, Painted, Painter, Partial
 from services.gateway.merging import Merged
 from services.gateway.orders import Order
 from services.gateway.painting import before, places
-from services.gateway.reply import Piece, facts, send_pieces, usage
+from services.gateway.reply import Piece, ReaderStalled, facts, send_pieces, usage
 from services.serving.http import while_connected
 from services.wire.errors import Cancelled
 
@@ -55,6 +55,8 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             try:
                 await self._pictures(merged, send)
+            except ReaderStalled:
+                return
             except Exception as error:  # noqa: BLE001 - the reply has begun: whatever it was, it travels as an event
                 await send_pieces(send, [f"data: {json.dumps(from_any(error).body())}\n\n"])
             await send({"type": "http.response.body", "body": b""})

@@ -14,7 +14,10 @@ router = APIRouter(prefix="/v1/files/images", tags=["files"])
 async def stored_image(request: Request) -> Response:
     """A stored image, until it expires. Its name is its only key."""
     storage = gateway_of(request).storage
-    found = await storage.get(request.path_params["name"]) if storage else None
+    try:
+        found = await storage.get(request.path_params["name"]) if storage else None
+    except OSError as error:
+        raise ApiError(503, "The storage of results does not answer now.") from error
     if found is None:
         raise ApiError(404, "There is no such image, or it has expired.", code="not_found")
     headers = {

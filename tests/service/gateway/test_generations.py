@@ -13,6 +13,7 @@ from services.wire.errors import (
     InvalidPriors,
     PeerGone,
     ProtocolError,
+    RateLimited,
     StageUnavailable,
 )
 from tests.service.gateway.serve import serving
@@ -193,3 +194,28 @@ async def test_a_large_image_arrives_whole(gateway):
     gateway.painter.image = bytes(range(256)) * 12_345 + b"x"
     reply = await gateway.generate(n=2)
     assert [base64.b64decode(datum["b64_json"]) for datum in reply.json()["data"]] == [gateway.painter.image] * 2
+
+
+async def test_a_caller_that_stops_reading_is_cut_off(gateway, monkeypatch):
+    monkeypatch.setattr("services.gateway.reply.STALL_SECONDS", 0.2)
+    gateway.painter.image = bytes(40 * 2**20)
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port, limit=1024)
+    body = b'{"prompt":"a","size":"64x64"}'
+    head = b"POST /v1/images/generations HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    writer.write(head + b"content-length: %d\r\n\r\n" % len(body) + body)
+    await gateway.painter.until(lambda: len(gateway.painter.ended) == 1)
+    await asyncio.sleep(1)  # reads nothing: the stall is what is tested
+    with pytest.raises(asyncio.IncompleteReadError):
+        await reader.readexactly(50 * 2**20)
+    writer.close()
+
+
+async def test_a_callers_own_share_is_a_429():
+    def script(_job):
+        raise RateLimited("this key has 8 images waiting", retry_after=3)
+
+    async with serving() as gateway:
+        gateway.painter.script = script
+        reply = await gateway.generate()
+        assert (reply.status_code, error_of(reply)["code"]) == (429, "rate_limit_exceeded")
+        assert reply.headers["retry-after"] == "3"
