@@ -3,6 +3,7 @@
 DiptychError
 ├── InvalidRequest            400  a field is wrong: `param` names it
 ├── Overloaded                503  a bounded queue is full, or the service drains
+│   └── RateLimited           429  this caller's own share of the queue is used up
 ├── StageUnavailable          503  a stage is not there, not ready, or lost its engine before it began
 ├── DeadlineExceeded          504  the request's time budget ran out
 ├── Cancelled                 499  the caller left, or asked for an abort
@@ -77,6 +78,14 @@ class Overloaded(DiptychError):
     status = 503
     code = "server_is_overloaded"
     remedy = Remedy.OTHER_REPLICA
+
+
+class RateLimited(Overloaded):
+    """This caller's own share of the queue is used up; others still get in."""
+
+    status = 429
+    code = "rate_limit_exceeded"
+    remedy = Remedy.LATER
 
 
 class StageUnavailable(DiptychError):
