@@ -75,6 +75,12 @@ if [[ $ROLE == all || $ROLE == gateway ]]; then
 	set_default DIPTYCH_DIT_URLS "$DIT_URLS"
 fi
 
+# Each service checks its own half of the file at start; only here are both known, and whether they claim one device.
+if [[ $ROLE == all && ${DIPTYCH_ENGINE:-} != sim ]]; then
+	found=$("$diptych" check "${DIPTYCH_STAGE_CONFIG:-stage_configs/glm_image_cpu.yaml}" 2>&1) ||
+		die "$(grep ' error: ' <<<"$found" || printf '%s' "$found")"
+fi
+
 with_us=() # a service must not outlive this script, not even its kill -9
 if command -v setpriv >/dev/null; then with_us=(setpriv --pdeathsig TERM); fi
 declare -A names # pid -> service

@@ -13,6 +13,7 @@ recorded() { for name in "$@"; do until [[ -e $RECORDS/$name ]]; do sleep 0.01; 
 [[ $1 == wait ]] || trap 'echo "$1" >> "$RECORDS/stopped"; exit 0' TERM
 { echo "command=$*"; env; } > "$RECORDS/$1.tmp"
 mv "$RECORDS/$1.tmp" "$RECORDS/$1"
+[[ $1 == check ]] && { echo "$2:1: error: wrong here"; exit "${WRONG:-0}"; }
 [[ $1 == "${DIES:-}" ]] && recorded ar gateway && exit 3
 [[ $1 == wait && -z ${DIES:-} ]] && recorded $(printf '%s\n' "${@:4}" | cut -d= -f1) && exit 0
 while :; do sleep 0.05; done
@@ -112,3 +113,15 @@ def test_one_death_ends_all(tmp_path):
     assert launch.code != 0
     assert "the dit service ended" in launch.said
     assert sorted((launch.records / "stopped").read_text().split()) == ["ar", "gateway"]
+
+
+def test_a_wrong_stage_configuration_starts_nothing(tmp_path):
+    launch = Launch(tmp_path, DIPTYCH_STAGE_CONFIG="mine.yaml", WRONG="1")
+    assert launch.code == 2
+    assert "mine.yaml:1: error: wrong here" in launch.said
+    assert [path.name for path in launch.records.iterdir()] == ["check"]
+
+
+def test_a_node_with_one_stage_leaves_the_check_to_its_service(tmp_path):
+    launch = Launch(tmp_path, ROLE="ar", ADVERTISE_HOST="127.0.0.1")
+    assert not (launch.records / "check").exists()
