@@ -9,6 +9,8 @@ import torch
 
 from services.handoff.producer import Producer
 from services.handoff.ticket import Ticket, seal
+from services.observe import metrics
+from services.observe.tracing import TRACING
 from services.serving.engine import Bundle, PriorEngine, PriorJob
 from services.serving.identity import live_info
 from services.serving.ledger import JobLedger
@@ -57,30 +59,38 @@ class ArService:
         """Prior tokens for one image, published under a fresh ticket. Raises what the engine and the arena raise."""
         began = time.monotonic()
         async with self.ledger.job(message.request_id, message.budget):
-            engine = self.supervisor.engine
-            job = PriorJob(
-                request_id=message.request_id,
-                prompt=message.prompt,
-                width=message.width,
-                height=message.height,
-                seed=message.seed,
-                image=message.image,
-            )
-            try:
-                result = await engine.write(job)
-            except EngineDied as error:
-                self.supervisor.report(error)
-                raise
-            written = time.monotonic()
-            ticket = await self._publish(message.request_id, result.bundle, self._lease)
-            return Prior(
-                request_id=message.request_id,
-                ticket=ticket,
-                text_tokens=result.text_tokens,
-                image_tokens=result.image_tokens,
-                prior_tokens=result.prior_tokens,
-                times={"ar": written - began, "publish": time.monotonic() - written},
-            )
+            with TRACING.span("priors", message.traceparent) as span:
+                prior = await self._write(message, began)
+                span.phases(prior.times)
+            metrics.observe_stage("ar", prior.times)
+            return prior
+
+    async def _write(self, message: PriorRequest, began: float) -> Prior:
+        engine = self.supervisor.engine
+        job = PriorJob(
+            request_id=message.request_id,
+            prompt=message.prompt,
+            width=message.width,
+            height=message.height,
+            seed=message.seed,
+            image=message.image,
+        )
+        try:
+            result = await engine.write(job)
+        except EngineDied as error:
+            self.supervisor.report(error)
+            raise
+        self.supervisor.worked = True
+        written = time.monotonic()
+        ticket = await self._publish(message.request_id, result.bundle, self._lease)
+        return Prior(
+            request_id=message.request_id,
+            ticket=ticket,
+            text_tokens=result.text_tokens,
+            image_tokens=result.image_tokens,
+            prior_tokens=result.prior_tokens,
+            times={"ar": written - began, "publish": time.monotonic() - written},
+        )
 
     async def _publish(self, request_id: str, bundle: Bundle, lease: float) -> bytes:
         self.release(request_id)

@@ -11,6 +11,8 @@ import torch
 from services.dit.encode import encode_image
 from services.dit.settings import DitSettings
 from services.handoff.consumer import Consumer
+from services.observe import metrics
+from services.observe.tracing import TRACING
 from services.serving.engine import (
     PRIOR_TOKENS,
     Bundle,
@@ -75,11 +77,16 @@ class DitService:
             engine = self.supervisor.engine
             self._work[message.request_id] = message.steps * _megapixels(message)
             try:
-                bundle = await self._consumer.fetch(message.ticket, message.budget)
-                times = {"handoff": time.monotonic() - began}
-                async with aclosing(self._paint(engine, message, bundle, times)) as events:
-                    async for event in events:
-                        yield event
+                with TRACING.span("render", message.traceparent) as span:
+                    with TRACING.span("handoff", span.traceparent):
+                        bundle = await self._consumer.fetch(message.ticket, message.budget)
+                    times = {"handoff": time.monotonic() - began}
+                    async with aclosing(self._paint(engine, message, bundle, times)) as events:
+                        async for event in events:
+                            if isinstance(event, Rendered):
+                                span.phases({phase: event.times[phase] for phase in event.times if phase != "handoff"})
+                                metrics.observe_stage("dit", event.times)
+                            yield event
             except EngineDied as error:
                 self.supervisor.report(error)
                 raise
@@ -92,7 +99,8 @@ class DitService:
         done = False
         async with aclosing(engine.paint(_job(message), bundle)) as steps:
             async for step in steps:
-                done = done or isinstance(step, FinalImage)
+                if isinstance(step, FinalImage):
+                    done = self.supervisor.worked = True
                 yield await self._event(message, step, times)
         if not done:
             raise EngineFailed("the engine ended without an image")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from services.gateway.jobs import Job
 from services.observe import metrics
-from services.wire.errors import DiptychError, Overloaded
+from services.wire.errors import DiptychError, Overloaded, RateLimited
 
 MIN_RETRY, MAX_RETRY = 1.0, 120.0  # seconds
 PHASES = ("queue", "ar", "ready", "dit")  # of a job; ready: its priors wait for a DiT
@@ -20,13 +20,17 @@ def work_of(job: Job) -> float:
 
 @dataclass(eq=False, slots=True)
 class Place:
-    """One job's place. phase: queue, then ar, ready, dit. rank: its turn among all (virtual time, lower is sooner)."""
+    """One job's place. phase: queue, then ar, ready, dit. rank: its turn among all (virtual time, lower is sooner).
+
+    trace: the W3C parent of what the stages do for it.
+    """
 
     job: Job
     rank: float
     work: float
     phase: str = "queue"
     taken: bool = False
+    trace: str | None = None
     turn: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -69,7 +73,7 @@ class Admission:
         for tenant, more in wanted.items():
             if tenant and held[tenant] + more > self._tenant_max:
                 text = f"this key has {held[tenant]} images waiting or running; at most {self._tenant_max} may"
-                raise shed("tenant_share", text, retry_after)
+                raise shed("tenant_share", text, retry_after, RateLimited)
         places = [self._place(job) for job in jobs]
         self._publish()
         return places
@@ -125,7 +129,7 @@ class Admission:
             metrics.ACTIVE_JOBS.labels(phase).set(self.count(phase))
 
 
-def shed(reason: str, text: str, retry_after: float) -> Overloaded:
+def shed(reason: str, text: str, retry_after: float, kind: type[Overloaded] = Overloaded) -> Overloaded:
     """A refusal before acceptance, counted, with an honest time to come back."""
     metrics.SHED.labels(reason).inc()
-    return Overloaded(text, retry_after=min(MAX_RETRY, max(MIN_RETRY, retry_after)))
+    return kind(text, retry_after=min(MAX_RETRY, max(MIN_RETRY, retry_after)))

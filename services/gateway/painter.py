@@ -19,6 +19,8 @@ from services.gateway.proof import Proof
 from services.gateway.retries import RetryBudget
 from services.gateway.stages import Priors, Renders
 from services.observe import metrics
+from services.observe.context import current_traceparent
+from services.observe.tracing import TRACING
 from services.wire.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -165,14 +167,19 @@ class Pipeline:
         began = asyncio.get_running_loop().time()
         outcome = "cancelled"
         try:
-            async with aclosing(self._queue_then_make(place)) as events:
-                async for event in events:
-                    if isinstance(event, Painted):
-                        outcome = "ok"
-                    yield event
-        except DiptychError as error:
-            outcome = error.code
-            raise
+            with TRACING.span("image", current_traceparent()) as span:
+                place.trace = span.traceparent
+                span.note(request_id=job.request_id, width=job.width, height=job.height, steps=job.steps)
+                try:
+                    async with aclosing(self._queue_then_make(place)) as events:
+                        async for event in events:
+                            if isinstance(event, Painted):
+                                outcome = "ok"
+                            yield event
+                except DiptychError as error:
+                    outcome = error.code
+                    span.failed(outcome)
+                    raise
         finally:
             self._admission.leave([job])
             self._moved.set()
@@ -246,12 +253,12 @@ class Pipeline:
     async def _once(
         self, place: Place, run: str, seed: int, waited: float, used: set[str]
     ) -> AsyncGenerator[JobEvent, None]:
-        written = await self._priors.write(place.job, run, seed, frozenset(used))
+        written = await self._priors.write(place, run, seed, frozenset(used))
         used.add(written.replica.instance)
         try:
             self._admission.move(place, "ready")
             self._moved.set()
-            events = self._renders.render(place.job, run, seed, written, lambda: self._painting(place))
+            events = self._renders.render(place, run, seed, written, lambda: self._painting(place))
             async with aclosing(events):
                 async for event in events:
                     yield self._timed(event, waited) if isinstance(event, Painted) else event

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 
-from services.gateway.admission import work_of
+from services.gateway.admission import Place, work_of
 from services.gateway.estimates import Estimates
 from services.gateway.jobs import Job, JobEvent, Painted, Partial, Step
 from services.gateway.pipeline_settings import PipelineSettings
@@ -14,6 +14,7 @@ from services.gateway.pool import Pool
 from services.gateway.replica import Replica
 from services.gateway.retries import RetryBudget
 from services.gateway.stage_client import GRACE
+from services.observe.tracing import TRACING, Span
 from services.wire.ar_to_gateway import Prior
 from services.wire.dit_to_gateway import Failed, Preview, Progress, Rendered, RenderEvent
 from services.wire.errors import (
@@ -50,6 +51,18 @@ def budget_of(job: Job) -> float:
     if left <= 0:
         raise DeadlineExceeded("the request's time ran out")
     return left
+
+
+@contextmanager
+def _span(stage: str, place: Place, replica: Replica) -> Iterator[Span]:
+    """One call to a replica, as a span of the job."""
+    with TRACING.span(stage, place.trace) as span:
+        span.note(replica=replica.url)
+        try:
+            yield span
+        except DiptychError as error:
+            span.failed(error.code)
+            raise
 
 
 class _Tries:
@@ -98,23 +111,26 @@ class Priors:
         self._estimates = estimates
         self._later = later
 
-    async def write(self, job: Job, run: str, seed: int, avoid: frozenset[str] = frozenset()) -> WrittenPrior:
-        """Prior tokens for `job`, from `seed`, at whichever replica, not one of the instances in `avoid` if there are
-        others. Releases what failed tries left behind."""
-        tries = _Tries("ar", job, self._budget, self._settings, avoid)
+    async def write(self, place: Place, run: str, seed: int, avoid: frozenset[str] = frozenset()) -> WrittenPrior:
+        """Prior tokens for this job, from `seed`, at any replica; at those in `avoid` only if there are no others.
+
+        Releases what failed tries left behind.
+        """
+        tries = _Tries("ar", place.job, self._budget, self._settings, avoid)
         self._budget.earn()
         while True:
             replica: Replica | None = None
             try:
                 async with self._pool.replica(1.0, tries.wait_until(), frozenset(tries.avoid)) as replica:
-                    return await self._call(replica, job, f"{run}.{tries.number}", seed)
+                    with _span("ar", place, replica) as span:
+                        return await self._call(replica, place.job, f"{run}.{tries.number}", seed, span.traceparent)
             except DiptychError as error:
                 failed = error
             if replica is None:  # no replica had a place in time: nothing was tried
                 raise failed
             await tries.after(failed, replica)
 
-    async def _call(self, replica: Replica, job: Job, run: str, seed: int) -> WrittenPrior:
+    async def _call(self, replica: Replica, job: Job, run: str, seed: int, trace: str | None) -> WrittenPrior:
         request = PriorRequest(
             request_id=run,
             prompt=job.prompt,
@@ -123,6 +139,7 @@ class Priors:
             seed=seed,
             budget=budget_of(job),
             image=job.image,
+            traceparent=trace,
         )
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -152,11 +169,12 @@ class Renders:
         self._later = later
 
     async def render(
-        self, job: Job, run: str, seed: int, written: WrittenPrior, placed: Callable[[], None]
+        self, place: Place, run: str, seed: int, written: WrittenPrior, placed: Callable[[], None]
     ) -> AsyncGenerator[JobEvent, None]:
         """Steps, partial images and at last the image; the same ticket elsewhere if a replica fails before any
         partial image was shown. placed: called when a replica has room. Raises HandoffError if new priors are needed.
         """
+        job = place.job
         tries = _Tries("dit", job, self._budget, self._settings)
         self._budget.earn()
         shown = False
@@ -165,11 +183,12 @@ class Renders:
             try:
                 async with self._pool.replica(work_of(job), tries.wait_until(), frozenset(tries.avoid)) as replica:
                     placed()
-                    events = self._call(replica, job, f"{run}.{tries.number}", seed, written)
-                    async with aclosing(events):
-                        async for event in events:
-                            shown = shown or isinstance(event, Partial)
-                            yield event
+                    with _span("dit", place, replica) as span:
+                        call = self._call(replica, job, f"{run}.{tries.number}", seed, written, span.traceparent)
+                        async with aclosing(call) as events:
+                            async for event in events:
+                                shown = shown or isinstance(event, Partial)
+                                yield event
                     return
             except DiptychError as error:
                 failed = error
@@ -178,7 +197,7 @@ class Renders:
             await tries.after(failed, replica)
 
     async def _call(
-        self, replica: Replica, job: Job, run: str, seed: int, written: WrittenPrior
+        self, replica: Replica, job: Job, run: str, seed: int, written: WrittenPrior, trace: str | None
     ) -> AsyncGenerator[JobEvent, None]:
         request = RenderRequest(
             request_id=run,
@@ -195,6 +214,7 @@ class Renders:
             format=job.format,
             compression=job.compression,
             previews=job.previews,
+            traceparent=trace,
         )
         ended = False
         interrupted = replica.watch()

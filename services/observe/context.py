@@ -12,6 +12,19 @@ def current_request_id() -> str:
     return _request_id.get()
 
 
+_traceparent: ContextVar[str | None] = ContextVar("diptych_traceparent", default=None)
+
+
+def current_traceparent() -> str | None:
+    """The caller's W3C trace context, if it sent one."""
+    return _traceparent.get()
+
+
+def enter_trace(traceparent: str | None) -> None:
+    """What the current task does belongs to the caller's trace: for tasks that serve one request only."""
+    _traceparent.set(traceparent)
+
+
 @contextmanager
 def request_context(request_id: str) -> Iterator[None]:
     """Everything inside, tasks started there included, works for `request_id`."""

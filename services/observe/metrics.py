@@ -69,6 +69,12 @@ ENGINE_READY = Gauge("diptych_engine_ready", "1 while the engine takes work.", [
 # The hand-off: see `services.observe.handoff`, which reads its own counts.
 
 
+def observe_stage(stage: str, times: dict[str, float]) -> None:
+    """One finished job of a stage service. times: seconds by phase."""
+    for phase, seconds in times.items():
+        STAGE_SECONDS.labels(stage, phase).observe(seconds)
+
+
 def exposition() -> tuple[bytes, str]:
     """The body and content type of `GET /metrics`."""
     return generate_latest(), CONTENT_TYPE_LATEST

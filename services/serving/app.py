@@ -13,6 +13,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 from starlette.responses import Response
 
 from services.observe.handoff import HANDOFF
+from services.observe.settings import ObserveSettings
+from services.observe.tracing import TRACING
 from services.serving.http import error_reply
 from services.serving.ledger import JobLedger
 from services.serving.pulse import Pulse
@@ -53,6 +55,7 @@ def create_app(service: StageService, on_failure: Failure | None = None, *, step
         hide = HANDOFF.add(service.info().stage, lambda: service.info().handoff)
         pulse = Pulse(step_timeout)
         pulse.start()
+        TRACING.configure(service.info().stage, ObserveSettings())
         engine = asyncio.create_task(service.supervisor.run())
         engine.add_done_callback(lambda task: _report(task, on_failure))
         try:
@@ -62,6 +65,7 @@ def create_app(service: StageService, on_failure: Failure | None = None, *, step
             await asyncio.gather(engine, return_exceptions=True)
             pulse.stop()
             hide()
+            TRACING.stop()
             service.close()
 
     app = FastAPI(title="Diptych stage", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)

@@ -53,6 +53,7 @@ class EngineSupervisor(Generic[Engine]):
         self.state = "starting"
         self.reason = "the engine is starting"
         self.restarts = 0
+        self.worked = False  # the current engine ended a job well: if it dies, that is no crash loop
 
     @property
     def ready(self) -> bool:
@@ -81,7 +82,7 @@ class EngineSupervisor(Generic[Engine]):
             error = await self._one_life()
             if error is None:
                 break
-            failures = 1 if self._lived > SETTLED else failures + 1
+            failures = 1 if self.worked or self._lived > SETTLED else failures + 1
             if failures > self._max_restarts:
                 self.state, self.reason = "failed", f"gave up after {failures} failures: {error}"
                 raise error
@@ -126,6 +127,7 @@ class EngineSupervisor(Generic[Engine]):
         if self._stopping.is_set():
             return False
         self._died.clear()
+        self.worked = False
         self._engine = engine
         self.state, self.reason = "ready", ""
         metrics.ENGINE_READY.labels(self._stage).set(1)

@@ -110,12 +110,12 @@ class Service:
             return False
 
 
-def eventually(true: Callable[[], object], within: float, what: str) -> None:
+def eventually(true: Callable[[], object], within: float, what: str | Callable[[], str]) -> None:
     """Wait until `true()`. Raises TimeoutError that says what did not come true."""
     deadline = time.monotonic() + within
     while not true():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {within:g} s: {what}")
+            raise TimeoutError(f"not within {within:g} s: {what() if callable(what) else what}")
         time.sleep(0.05)
 
 
@@ -180,10 +180,10 @@ class Fleet:
         for service in self.services.values():
             if not service.alive:
                 service.start()
-        eventually(lambda: all(service.ready() for service in self.services.values()), within, self.why())
+        eventually(lambda: all(service.ready() for service in self.services.values()), within, self.why)
         gateway = self["gateway"]
         wanted = len(self.stages)
-        eventually(lambda: gateway.metric("diptych_replica_state", state="ready") == wanted, within, self.why())
+        eventually(lambda: gateway.metric("diptych_replica_state", state="ready") == wanted, within, self.why)
 
     def why(self) -> str:
         """The end of each log."""

@@ -21,6 +21,7 @@ from services.sim.prior import tokens_for
 from services.sim.render import mosaic
 
 SIDE = 128
+SLACK = 8.0  # seconds that a crowded machine may add to a deadline
 TYPED = {  # what an accepted request may end in, by status
     500: {"engine_failed", "server_error", "invalid_priors"},
     502: {"protocol_error"},
@@ -67,10 +68,10 @@ class Tally:
         return {end: count for end, count in self.ends.items() if end != "ok"}
 
     def check(self, deadline: float) -> None:
-        """Each request ended right or in a typed error, once, and within its deadline (and a second for the reply)."""
+        """Each request ended right or in a typed error, once, and within its deadline (and some slack)."""
         bad = {end: n for end, n in self.ends.items() if end in ("wrong", "twice") or end.startswith("untyped")}
         assert not bad, f"{bad} of {dict(self.ends)}"
-        assert self.slowest < deadline + 3, f"a request took {self.slowest:.1f} s"
+        assert self.slowest < deadline + SLACK, f"a request took {self.slowest:.1f} s"
         assert self.ends["ok"], f"no request succeeded: {dict(self.ends)}"
 
 

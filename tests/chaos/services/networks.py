@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+SWITCH = "d-switch"  # a namespace of its own for the hand-off network, out of reach of the host's packet filters
 BRIDGE = "dhand0"
 NAMES = ("ar0", "ar1", "dit0", "dit1")
 
@@ -51,34 +52,33 @@ class Networks:
 
     def cut(self, name: str) -> None:
         """Take a service off the hand-off network; its link to the gateway stays."""
-        ip("link", "set", f"dh-{name}", "down")
+        ip("link", "set", f"dh-{name}", "down", inside=SWITCH)
 
     def mend(self, name: str) -> None:
-        ip("link", "set", f"dh-{name}", "up")
+        ip("link", "set", f"dh-{name}", "up", inside=SWITCH)
 
 
 def _join(networks: Networks, name: str) -> None:
     number = NAMES.index(name)
-    ip("netns", "add", f"d-{name}")
-    ip("link", "set", "lo", "up", inside=f"d-{name}")
-    for outer, inner, address in (
-        (f"dm-{name}", "mgmt0", f"{networks.host(name)}/24"),
-        (f"dh-{name}", "hand0", f"{networks.handoff_host(name)}/24"),
-    ):
-        ip("link", "add", outer, "type", "veth", "peer", "name", inner, "netns", f"d-{name}")
-        ip("addr", "add", address, "dev", inner, inside=f"d-{name}")
-        ip("link", "set", inner, "up", inside=f"d-{name}")
-        ip("link", "set", outer, "up")
+    inside = f"d-{name}"
+    ip("netns", "add", inside)
+    ip("link", "set", "lo", "up", inside=inside)
+    ip("link", "add", f"dm-{name}", "type", "veth", "peer", "name", "mgmt0", "netns", inside)
+    ip("link", "add", f"dh-{name}", "netns", SWITCH, "type", "veth", "peer", "name", "hand0", "netns", inside)
+    for device, address in (("mgmt0", networks.host(name)), ("hand0", networks.handoff_host(name))):
+        ip("addr", "add", f"{address}/24", "dev", device, inside=inside)
+        ip("link", "set", device, "up", inside=inside)
     ip("addr", "add", f"10.231.{number}.1/24", "dev", f"dm-{name}")
-    ip("link", "set", f"dh-{name}", "master", BRIDGE)
+    ip("link", "set", f"dm-{name}", "up")
+    ip("link", "set", f"dh-{name}", "master", BRIDGE, inside=SWITCH)
+    ip("link", "set", f"dh-{name}", "up", inside=SWITCH)
 
 
 def _remove() -> None:
     for name in NAMES:
         subprocess.run(["ip", "netns", "del", f"d-{name}"], capture_output=True, check=False)
-        for link in (f"dm-{name}", f"dh-{name}"):
-            subprocess.run(["ip", "link", "del", link], capture_output=True, check=False)
-    subprocess.run(["ip", "link", "del", BRIDGE], capture_output=True, check=False)
+        subprocess.run(["ip", "link", "del", f"dm-{name}"], capture_output=True, check=False)
+    subprocess.run(["ip", "netns", "del", SWITCH], capture_output=True, check=False)
 
 
 @contextmanager
@@ -87,8 +87,9 @@ def networks() -> Iterator[Networks]:
     made = Networks()
     _remove()
     try:
-        ip("link", "add", BRIDGE, "type", "bridge")
-        ip("link", "set", BRIDGE, "up")
+        ip("netns", "add", SWITCH)
+        ip("link", "add", BRIDGE, "type", "bridge", inside=SWITCH)
+        ip("link", "set", BRIDGE, "up", inside=SWITCH)
         for name in NAMES:
             _join(made, name)
         yield made

@@ -170,3 +170,19 @@ async def test_an_engine_that_cannot_warm_up_is_not_used() -> None:
     supervisor.warm_up = warm_up
     with pytest.raises(EngineDied, match="all images are black"):
         await supervisor.run()
+
+
+async def test_an_engine_that_worked_and_died_is_no_crash_loop() -> None:
+    engines: list[Engine] = []
+
+    def build() -> Engine:
+        engines.append(Engine())
+        return engines[-1]
+
+    async with supervised(build, max_restarts=1) as (supervisor, task):
+        for life in range(4):
+            await until(lambda life=life: len(engines) == life + 1 and supervisor.ready)
+            supervisor.worked = True
+            engines[-1].dead = True
+        await until(lambda: len(engines) == 5 and supervisor.ready)
+        assert not task.done()
