@@ -56,15 +56,15 @@ class Refused(Exception):
 
 @dataclass(slots=True)
 class Findings:
-    """The findings of one check, in the order in which they came up. Bounded: a hostile file cannot flood it."""
+    """The findings of one check, in the order in which they came up. Bounded a level: no flood, no lost error."""
 
     items: list[Finding] = field(default_factory=list)
     limit: int = 200
 
     def add(self, level: Level, place: Place, key: Key | str, message: str) -> None:
-        """Note one finding; past the limit only errors that come first count, so the rest is dropped."""
+        """Note one finding; what comes past the limit of its level is dropped."""
         finding = Finding(level, place, one_line(dotted(key), 200), one_line(message))
-        if len(self.items) < self.limit and finding not in self.items:
+        if sum(item.level is level for item in self.items) < self.limit and finding not in self.items:
             self.items.append(finding)
 
     def error(self, place: Place, key: Key | str, message: str) -> None:

@@ -92,7 +92,7 @@ def _assemble(
 
 def _stage(view: StageView, root: Node, literals: Literals, findings: Findings) -> ResolvedStage:
     """Check one stage, on every platform, and make it literal."""
-    values = view.values
+    values, sampling = view.values, view.values.get("default_sampling_params")
     connectors = root.value.get("connectors") if isinstance(root.value, dict) else None
     names = connectors.value if connectors and isinstance(connectors.value, dict) else {}
     check_stage_keys(view, findings)
@@ -114,13 +114,13 @@ def _stage(view: StageView, root: Node, literals: Literals, findings: Findings) 
         stage_id=view.kind.stage_id,
         role=view.kind.role,
         part=view.kind.part,
-        model=model,
+        model=model or "",
         devices=str(values.get("devices", "")),
         tensor_parallel_size=parallel_size(values, "tensor_parallel_size"),
         max_num_seqs=parallel_size(values, "max_num_seqs"),
         scheduler=scheduler,
         engine_args=_handed_on(values),
-        default_sampling_params=dict(values.get("default_sampling_params") or {}),
+        default_sampling_params=dict(sampling) if isinstance(sampling, dict) else {},
         platforms=platforms,
         sources=view.sources | {f"{outer}.{inner}": src for (outer, inner), src in view.inner_sources.items()},
     )

@@ -22,26 +22,26 @@ def check_top_rules(root: Node, literals: Literals, findings: Findings) -> None:
         findings.error(entries["async_chunk"].place, "async_chunk", message)
 
 
-def model_of(view: StageView, root: Node, literals: Literals, findings: Findings) -> str:
-    """The checkpoint of a stage: its own `model`, else the file's, else the MODEL variable, else the published one."""
-    own = view.values.get("model")
+def model_of(view: StageView, root: Node, literals: Literals, findings: Findings) -> str | None:
+    """The checkpoint of a stage: its own `model`, else the file's, else the MODEL variable, else the published one.
+
+    None if it is written but wrong, which is a finding by then.
+    """
     entries = root.value if isinstance(root.value, dict) else {}
-    if own is not None:
-        found = own
-    elif "model" in entries:
+    node = entries.get("model")
+    if "model" in view.values or "model" in view.unresolved:
+        found = view.values.get("model")
+    elif node is not None and node.value is not None:
         found = literals.value(("model",))
-        view.sources.setdefault("model", literals.sources[("model",)]) if ("model",) in literals.sources else None
+        source = literals.sources.get(("model",))
+        if source is not None:
+            view.sources["model"] = source
     else:
         found = literals.environ.get("MODEL", "").strip() or PUBLISHED_MODEL
         findings.note(root.place, "model", f"is not written; {found} is used (from MODEL, or the published checkpoint)")
-    if isinstance(found, str) and found.strip():
-        return found
-    if found is not None and not isinstance(found, str):
-        return PUBLISHED_MODEL  # the wrong type is reported with the other keys
-    findings.error(
-        entries["model"].place if "model" in entries else root.place, "model", "names no checkpoint; set MODEL"
-    )
-    return PUBLISHED_MODEL
+    if isinstance(found, str) and not found.strip():
+        findings.error(node.place if node else view.place_of("model"), "model", "names no checkpoint; set MODEL")
+    return found if isinstance(found, str) and found.strip() else None
 
 
 def check_stage_rules(view: StageView, findings: Findings) -> None:
@@ -56,8 +56,10 @@ def check_stage_rules(view: StageView, findings: Findings) -> None:
         findings.error(place, (*view.key_of("default_sampling_params"), "allowed_token_ids"), message)
 
 
-def check_model_fit(view: StageView, model: str, environ: Mapping[str, str], findings: Findings) -> None:
+def check_model_fit(view: StageView, model: str | None, environ: Mapping[str, str], findings: Findings) -> None:
     """TP against the checkpoint's sizes, where they can be known."""
+    if model is None:
+        return
     try:
         sizes = part_sizes(model, view.kind.role, view.kind.part, environ)
     except ConfigError as error:

@@ -128,9 +128,22 @@ def test_a_null_is_not_given(check: Check) -> None:
         ("model: ''\nstages: [{stage_id: 0, devices: '0'}]", "model: names no checkpoint; set MODEL"),
         (MINIMAL + "pipeline: qwen3_omni", "pipeline: Diptych serves glm_image only"),
         (MINIMAL.replace("async_chunk: false", "async_chunk: true"), "GLM-Image has no chunk producer"),
+        (ar("default_sampling_params: '0,1'"), "default_sampling_params: must be a mapping, got '0,1'"),
         (ar("default_sampling_params: {allowed_token_ids: [1]}"), "kills the engine"),
         ("stage_args: []\nruntime: {}", "the old schema, which applies no defaults: run `diptych migrate FILE`"),
     ],
 )
 def test_structure_and_rules(check: Check, text: str, says: str) -> None:
     assert any(says in found for found in messages(check(text)))
+
+
+def test_a_model_that_cannot_be_resolved_is_said_once(check: Check) -> None:
+    found = messages(check(MINIMAL.replace("zai-org/GLM-Image", "${env.str:MODEL}")))
+    assert found == ["2 model: MODEL is not set, and no default is written for it; set MODEL"]
+
+
+def test_a_flood_of_findings_loses_no_error(check: Check) -> None:
+    many = "".join(f"  c{i}: {{name: SharedMemoryConnector}}\n" for i in range(300))
+    inspection = check(MINIMAL + "connectors:\n" + many + "bogus: 1\n")
+    assert len(inspection.findings) < 500
+    assert [item.key for item in inspection.errors] == ["bogus"]

@@ -15,6 +15,19 @@ from services.wire.errors import ConfigError
 
 TOP = sorted(top_fields())
 STAGE = sorted({*stage_fields("llm_ar"), *stage_fields("diffusion"), "engine_args", "runtime", "engine_extras"})
+# Where the checker does more than look a key up.
+HOT = ["devices", "tensor_parallel_size", "parallel_config", "default_sampling_params", "scheduler_cls", "num_replicas"]
+HOT += [
+    "async_scheduling",
+    "env",
+    "input_connectors",
+    "engine_args",
+    "runtime",
+    "engine_extras",
+    "model",
+    "max_num_seqs",
+]
+TOP_HOT = ["connectors", "platforms", "model", "base_config", "pipeline", "async_chunk", "share_devices", "stages"]
 VARIABLES = ["AR_TP", "DIT_TP", "AR_DEVICES", "DIT_DEVICES", "MODEL", "X"]
 
 interpolations = st.one_of(
@@ -44,18 +57,19 @@ scalars = st.one_of(
 trees = st.recursive(
     scalars,
     lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(STAGE) | st.text(max_size=6), inner, max_size=5)
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(HOT) | st.sampled_from(STAGE) | st.text(max_size=6), inner, max_size=5)
     ),
     max_leaves=12,
 )
 stages = st.builds(
     lambda stage_id, keys: {"stage_id": stage_id, **keys},
     st.sampled_from([0, 1, 0, 1, "0", True, None, 7]),
-    st.dictionaries(st.sampled_from(STAGE), trees, max_size=6),
+    st.dictionaries(st.sampled_from(HOT) | st.sampled_from(STAGE), trees, max_size=6),
 )
 files = st.builds(
     lambda top, entries, platforms: {**top, **entries, **platforms},
-    st.dictionaries(st.sampled_from(TOP) | st.text(max_size=6), trees, max_size=5),
+    st.dictionaries(st.sampled_from(TOP) | st.sampled_from(TOP_HOT) | st.text(max_size=6), trees, max_size=5),
     st.one_of(st.builds(lambda s: {"stages": s}, st.lists(stages, max_size=3)), st.just({})),
     st.one_of(
         st.builds(
