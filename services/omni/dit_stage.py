@@ -1,6 +1,6 @@
 """Stage 1 for the DiT service: prior tokens in; steps, previews and one image out."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,7 @@ class VllmDitEngine:
         """Stop the engine; `start` may be called again."""
         await self._engine.stop()
 
-    async def paint(self, job: RenderJob, bundle: "Bundle") -> AsyncIterator[RenderStep]:
+    async def paint(self, job: RenderJob, bundle: "Bundle") -> AsyncGenerator[RenderStep, None]:
         """The steps, partial images and the image of `job`, painted from the bundle of the AR stage.
 
         A run of n steps has room for n - 1 previews; a job that wants more gets fewer. Closing the iterator aborts the
