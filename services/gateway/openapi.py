@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
@@ -12,6 +13,7 @@ from services.gateway.openapi_examples import EDIT_FORM, GENERATION, IMAGES, STR
 from services.gateway.replies import ImagesResponse, ModelCard, ModelList, Ready, StreamEvent, Version
 from services.gateway.requests import EditFields, EditRequest, GenerationRequest
 from services.gateway.routes import files, images, models, probes
+from services.wire.info import GatewayInfo
 
 Document = dict[str, Any]
 
@@ -116,6 +118,7 @@ def _paths() -> Document:
             )
         },
         "/version": {"get": _operation(probes.version, "version", _reply(Version), (500,), secured=False)},
+        "/v1/info": {"get": _operation(probes.info, "info", _reply(GatewayInfo), (401, 500))},
         "/metrics": {
             "get": _operation(
                 probes.metrics, "metrics", {"text/plain": {"schema": {"type": "string"}}}, (500,), secured=False
@@ -185,11 +188,11 @@ def _error(status: int, *, bodiless: bool = False) -> Document:
     return {"description": meaning, "headers": headers, "content": {} if bodiless else content}
 
 
-def _ref(model: type[BaseModel]) -> Document:
+def _ref(model: type[BaseModel | msgspec.Struct]) -> Document:
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
-def _reply(model: type[BaseModel]) -> Document:
+def _reply(model: type[BaseModel | msgspec.Struct]) -> Document:
     return {"application/json": {"schema": _ref(model)}}
 
 
@@ -232,7 +235,8 @@ def _schemas() -> Document:
     form["properties"] = {"image": image, **form["properties"]}
     form["required"] = ["image", *form["required"]]
     schemas["EditForm"] = form
-    return schemas
+    _, infos = msgspec.json.schema_components([GatewayInfo], ref_template="#/components/schemas/{name}")
+    return schemas | infos
 
 
 def _forbid(schema: Document, value: str) -> None:

@@ -51,5 +51,6 @@ STREAM = (
     ": keep-alive step 31/50\n\n"
     "event: OPERATION.completed\n"
     'data: {"type":"OPERATION.completed","b64_json":"...","created_at":1760000012,"size":"1024x1024",'
-    '"quality":"high","background":"opaque","output_format":"png","usage":{...},"seed":7}\n\n'
+    '"quality":"high","background":"opaque","output_format":"png","usage":{...},"seed":7,'
+    '"times":{"queue":0.001,"ar":4.2,"handoff":0.001,"denoise":7.1,"vae":0.5,"encode":0.2}}\n\n'
 )

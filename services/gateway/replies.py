@@ -71,6 +71,11 @@ class StreamEvent(_Reply):
     seed: int = Field(description="Which of the n images this belongs to.")
     partial_image_index: int | None = Field(None, description="Partial images only, from 0.")
     usage: Usage | None = Field(None, description="Completed images only.")
+    times: dict[str, float] | None = Field(
+        None,
+        description="Completed images only: seconds by phase, such as `queue`, `ar`, `handoff`, `denoise`, `vae`, "
+        "`encode`; what Server-Timing says of a reply.",
+    )
 
 
 class ModelCard(_Reply):

@@ -85,6 +85,7 @@ class EventStream(Response):
             rest |= {"partial_image_index": picture.index, "seed": job.seed}
         else:
             name = f"{operation}.completed"
-            rest |= {"usage": usage([picture]), "seed": picture.seed}
+            times = {phase: round(seconds, 4) for phase, seconds in picture.times.items()}
+            rest |= {"usage": usage([picture]), "seed": picture.seed, "times": times}
         head = f'event: {name}\ndata: {{"type":"{name}","b64_json":"'
         return [head, picture.image, '",' + json.dumps(rest, separators=(",", ":"))[1:] + "\n\n"]

@@ -28,10 +28,10 @@ class EngineCore:
 
     def check(self) -> None:
         """Raises EngineDied if the child is not there."""
-        if self._ended is None:
+        if self._process is None:
             raise EngineDied("the simulated engine core was never started")
-        if self._ended.done():
-            raise EngineDied(f"the simulated engine core ended with {self._ended.result()}")
+        if self._process.returncode is not None:
+            raise EngineDied(f"the simulated engine core ended with {self._process.returncode}")
 
     async def pause(self, seconds: float) -> None:
         """Let time pass. Raises EngineDied as soon as the child is gone."""

@@ -1,6 +1,9 @@
 """`GET /v1/info`: what a service says of itself."""
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 
 class StageInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,14 +51,14 @@ class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class GatewayInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One gateway: its jobs by phase (`queue`, `ar`, `ready`, `dit`), and all replicas that it knows."""
 
-    instance: str
-    ready: bool
-    stage: str = "gateway"
-    reason: str = ""
-    draining: bool = False
-    engine: str = ""
-    jobs: dict[str, int] = {}
-    max_jobs: int = 0
-    estimate: float = 0.0
-    replicas: list[ReplicaInfo] = []
-    uptime: float = 0.0
+    instance: Annotated[str, Meta(description="Unique per process start.")]
+    ready: Annotated[bool, Meta(description="Both stages take work, and this gateway does not drain.")]
+    stage: Annotated[str, Meta(description="Always `gateway`.")] = "gateway"
+    reason: Annotated[str, Meta(description="Why it is not ready.")] = ""
+    draining: Annotated[bool, Meta(description="It takes no new work, and ends when the rest is done.")] = False
+    engine: Annotated[str, Meta(description="What the stages run: `vllm-omni` or `sim`.")] = ""
+    jobs: Annotated[dict[str, int], Meta(description="Images by phase: `queue`, `ar`, `ready`, `dit`.")] = {}
+    max_jobs: Annotated[int, Meta(description="Images that it holds at most, waiting or running.")] = 0
+    estimate: Annotated[float, Meta(description="Seconds that one more image takes in both stages; 0: unknown.")] = 0.0
+    replicas: Annotated[list[ReplicaInfo], Meta(description="The stage replicas, and what each says of itself.")] = []
+    uptime: Annotated[float, Meta(description="Seconds since the start.")] = 0.0

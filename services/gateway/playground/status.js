@@ -11,7 +11,8 @@ function show(id, text, ok) {
   place.classList.toggle("down", ok === false);
 }
 
-function stage(replicas) {
+function stage(gateway, name) {
+  const replicas = (gateway.replicas ?? []).filter((replica) => replica.stage === name);
   const ready = replicas.filter((replica) => replica.state === "ready").length;
   return [replicas.length === 1 && ready ? "ready" : `${ready} of ${replicas.length} ready`, ready > 0];
 }
@@ -20,9 +21,10 @@ async function look(key) {
   try {
     const now = await state(key());
     show("state-gateway", now.ready ? "ready" : now.reason || "not ready", now.ready);
-    show("state-ar", ...stage(now.ar));
-    show("state-dit", ...stage(now.dit));
-    show("state-queue", `${now.waiting} waiting, ${now.running} running`);
+    const { queue, ready, ar, dit } = now.jobs;
+    show("state-ar", ...stage(now, "ar"));
+    show("state-dit", ...stage(now, "dit"));
+    show("state-queue", `${queue + ready} waiting, ${ar + dit} running`);
   } catch (error) {
     const refused = error instanceof ApiError;
     show("state-gateway", refused ? error.message : "not reachable", false);

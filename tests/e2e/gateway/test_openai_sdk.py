@@ -90,6 +90,7 @@ def test_stream_generate(client):
     plain = client.images.generate(prompt="a red apple", **SMALL)
     assert events[0].b64_json == plain.data[0].b64_json
     assert events[0].usage.total_tokens == plain.usage.total_tokens
+    assert {"queue", "ar", "handoff", "denoise", "vae", "encode"} <= set(events[0].times)
 
 
 @pytest.mark.e2e

@@ -33,7 +33,8 @@ async def test_partial_images_come_before_the_completed_one(gateway):
     assert [data.get("partial_image_index") for _, data in events] == [0, 1, None]
     common = {"type", "b64_json", "created_at", "size", "quality", "background", "output_format", "seed"}
     assert set(events[0][1]) == common | {"partial_image_index"}
-    assert set(events[2][1]) == common | {"usage"}
+    assert set(events[2][1]) == common | {"usage", "times"}
+    assert events[2][1]["times"] == {"ar": 0.01, "denoise": 0.02}
     assert events[2][1]["usage"]["total_tokens"] == 7
     assert len({data["b64_json"] for _, data in events}) == 3
     assert "[DONE]" not in reply.text
