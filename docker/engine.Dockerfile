@@ -11,6 +11,7 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/*
 
 COPY requirements/${PROFILE}.txt /tmp/requirements.txt
+COPY requirements/tracing.txt /tmp/
 # cuda: the base image's own packages stay where the lock agrees with them, and only the rest is added; its nixl-cu12
 # goes, since NIXL must find one wheel. The secrets are optional: a pip.conf and a CA bundle, for builds behind a mirror;
 # neither they nor the cache of wheels stay in a layer.
@@ -19,7 +20,7 @@ RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     --mount=type=cache,target=/root/.cache/pip \
     if [ "${PROFILE}" = cuda ]; then site=--system-site-packages; python3 -m pip uninstall --yes nixl-cu12; fi \
  && python3 -m venv ${site:-} /opt/diptych \
- && /opt/diptych/bin/pip install --no-deps -r /tmp/requirements.txt
+ && /opt/diptych/bin/pip install --no-deps -r /tmp/requirements.txt -r /tmp/tracing.txt
 
 WORKDIR /app
 COPY pyproject.toml README.md LICENSE ./

@@ -3,12 +3,12 @@ ARG BASE_IMAGE=python:3.12-slim-bookworm
 
 FROM ${BASE_IMAGE} AS build
 WORKDIR /build
-COPY requirements/gateway.txt ./
+COPY requirements/gateway.txt requirements/tracing.txt ./
 # The two secrets are optional: a pip.conf and a CA bundle, for builds behind a mirror. Neither stays in a layer.
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca_bundle,target=/run/secrets/ca_bundle \
     python3 -m venv /opt/diptych \
- && /opt/diptych/bin/pip install --no-cache-dir --no-deps -r gateway.txt setuptools==80.9.0
+ && /opt/diptych/bin/pip install --no-cache-dir --no-deps -r gateway.txt -r tracing.txt setuptools==80.9.0
 COPY pyproject.toml README.md LICENSE ./
 COPY services services
 # What only builds is not shipped: pip and setuptools are a third of the environment.

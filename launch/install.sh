@@ -7,8 +7,8 @@ python=$1 venv=$2 profile=$3
 say() { printf 'install: %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
 
-locks=("requirements/$profile.txt" requirements/dev.txt)
-[[ -f ${locks[0]} ]] || die "there is no profile '$profile': PROFILE is one of $(cd requirements && echo *.txt | sed 's/\.txt//g; s/dev//')"
+locks=("requirements/$profile.txt" requirements/tracing.txt requirements/dev.txt)
+[[ -f ${locks[0]} ]] || die "there is no profile '$profile': PROFILE is one of $(cd requirements && echo *.txt | sed -E 's/\.txt//g; s/ ?(dev|monolith|tracing)//g')"
 stamp="$venv/.installed-$(cat "${locks[@]}" pyproject.toml | sha256sum | cut -c1-16)"
 [[ -f $stamp ]] && exit 0
 

@@ -17,7 +17,7 @@ from services.serving.app import Failure, serve
 from services.serving.engine import RenderEngine
 from services.serving.identity import identify
 from services.serving.ledger import JobLedger
-from services.serving.settings import load_settings
+from services.serving.settings import load_settings, start_tracing
 from services.serving.supervisor import EngineSupervisor
 from services.wire.errors import ConfigError
 from services.wire.info import StageInfo
@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 def run() -> NoReturn:
     """Run until a signal, and end the process. Raises ConfigError with one line that names the setting."""
     configure_logging("dit")
+    start_tracing("dit")
     settings = load_settings(DitSettings)
     build_engine, identity, connector = _engine(settings)
     handoff = load_settings(HandoffSettings).under(connector)

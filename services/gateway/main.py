@@ -10,9 +10,9 @@ from services.gateway.painter import Pipeline
 from services.gateway.protocol import bounded
 from services.gateway.settings import GatewaySettings
 from services.observe.logs import configure_logging
-from services.observe.settings import ObserveSettings
 from services.observe.tracing import TRACING
 from services.serving.server import DrainingServer, configuration, listen
+from services.serving.settings import start_tracing
 from services.wire.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ def read_settings(**flags: object) -> GatewaySettings:
 def run(settings: GatewaySettings) -> int:
     """Serve until a signal; the exit code. Raises ConfigError in one line that names the setting."""
     configure_logging("gateway")
-    TRACING.configure("gateway", ObserveSettings())
+    start_tracing("gateway")
     painter = Pipeline(settings)
     bound = listen(settings.gateway_host, settings.gateway_port, "DIPTYCH_GATEWAY_PORT")
     host, port = bound.getsockname()[:2]

@@ -1,6 +1,6 @@
 """OpenTelemetry traces across gateway, AR and DiT, with the hand-off as a span. Off by default; an extra when on.
 
-`pip install 'diptych[tracing]'` and `DIPTYCH_TRACING=1`; the OTEL_* variables say where the spans go (OTLP over HTTP).
+requirements/tracing.txt and `DIPTYCH_TRACING=1`; the OTEL_* variables say where the spans go (OTLP over HTTP).
 Off, a span costs one attribute look-up.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from services.observe.settings import ObserveSettings
 
-MISSING = "DIPTYCH_TRACING is on, but OpenTelemetry is not installed: pip install 'diptych[tracing]'"
+MISSING = "DIPTYCH_TRACING is on, but OpenTelemetry is not installed: pip install --no-deps -r requirements/tracing.txt"
 
 
 class Span:

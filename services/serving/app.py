@@ -13,7 +13,6 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 from starlette.responses import Response
 
 from services.observe.handoff import HANDOFF
-from services.observe.settings import ObserveSettings
 from services.observe.tracing import TRACING
 from services.serving.http import error_reply
 from services.serving.ledger import JobLedger
@@ -55,7 +54,6 @@ def create_app(service: StageService, on_failure: Failure | None = None, *, step
         hide = HANDOFF.add(service.info().stage, lambda: service.info().handoff)
         pulse = Pulse(step_timeout)
         pulse.start()
-        TRACING.configure(service.info().stage, ObserveSettings())
         engine = asyncio.create_task(service.supervisor.run())
         engine.add_done_callback(lambda task: _report(task, on_failure))
         try:

@@ -6,6 +6,8 @@ from typing import Literal, TypedDict, TypeVar
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from services.observe.settings import ObserveSettings
+from services.observe.tracing import TRACING
 from services.wire.errors import ConfigError
 
 
@@ -68,3 +70,11 @@ def load_settings(kind: type[Settings]) -> Settings:
         prefix = kind.model_config.get("env_prefix", "")
         name = f"{prefix}{first['loc'][0]}".upper() if first["loc"] else kind.__name__
         raise ConfigError(f"{name}: {first['msg']}, got {first.get('input')!r}", param=name) from error
+
+
+def start_tracing(service: str) -> None:
+    """Record traces if DIPTYCH_TRACING says so. Raises ConfigError if OpenTelemetry is not installed."""
+    try:
+        TRACING.configure(service, load_settings(ObserveSettings))
+    except ImportError as error:
+        raise ConfigError(str(error), param="DIPTYCH_TRACING") from error

@@ -1,16 +1,16 @@
 """Traces: nothing while off, one tree across processes while on."""
 
-import importlib.util
+import logging
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from services import cli
 from services.observe.settings import ObserveSettings
-from services.observe.tracing import TRACING
-
-INSTALLED = importlib.util.find_spec("opentelemetry") and importlib.util.find_spec("opentelemetry.sdk")
-needs_extra = pytest.mark.skipif(not INSTALLED, reason="the tracing extra (opentelemetry-sdk) is not installed")
+from services.observe.tracing import MISSING, TRACING
 
 
 def test_off_a_span_is_nothing() -> None:
@@ -21,10 +21,16 @@ def test_off_a_span_is_nothing() -> None:
         assert span.traceparent is None
 
 
-@pytest.mark.skipif(bool(INSTALLED), reason="the tracing extra is installed")
-def test_on_without_the_extra_says_how_to_get_it() -> None:
-    with pytest.raises(ImportError, match=r"pip install 'diptych\[tracing\]'"):
-        TRACING.configure("gateway", ObserveSettings(tracing=True))
+@pytest.mark.parametrize("role", ["gateway", "ar", "dit"])
+def test_on_without_the_extra_each_service_ends_with_one_line(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)  # as if it were not installed
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # a service sets its own; they go with this test
+    monkeypatch.setenv("DIPTYCH_TRACING", "1")
+    monkeypatch.setenv("DIPTYCH_ENGINE", "sim")
+    ended = CliRunner().invoke(cli.main, [role])
+    assert ended.exit_code == 1
+    assert ended.output.splitlines() == [f"Error: {MISSING}"]
+    assert "requirements/tracing.txt" in MISSING
 
 
 @pytest.fixture
@@ -42,7 +48,6 @@ def finished() -> Iterator[Any]:
     TRACING.stop()
 
 
-@needs_extra
 def test_a_child_elsewhere_joins_by_its_traceparent(finished: Any) -> None:
     caller = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
     with TRACING.span("image", caller) as image:
@@ -58,7 +63,6 @@ def test_a_child_elsewhere_joins_by_its_traceparent(finished: Any) -> None:
     assert spans["denoise"].end_time == spans["vae"].start_time
 
 
-@needs_extra
 def test_a_forged_traceparent_starts_a_new_trace(finished: Any) -> None:
     with TRACING.span("image", "00-zz; drop table-01"):
         pass
