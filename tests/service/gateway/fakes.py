@@ -10,6 +10,7 @@ from PIL import Image
 
 from services.gateway.jobs import Job, JobEvent, Painted, Partial, Queued, Step
 from services.wire.errors import DiptychError, Overloaded
+from services.wire.info import GatewayInfo
 
 
 def colour_of(job: Job, step: int) -> tuple[int, int, int]:
@@ -30,12 +31,16 @@ def encoded(job: Job, step: int) -> bytes:
 
 @dataclass
 class FakePainter:
-    """`script`: called with each job; may raise, or return an awaitable to wait for. `places`: the queue's bound."""
+    """`script`: called with each job; may raise, or return an awaitable to wait for. `places`: the queue's bound.
+
+    told: what `info` says.
+    """
 
     places: int = 64
     script: Callable[[Job], object] | None = None
     why_unready: str = ""
     image: bytes | None = None
+    told: GatewayInfo = GatewayInfo(instance="fake", ready=True, jobs={"queue": 0, "ar": 0, "ready": 0, "dit": 0})
     jobs: list[Job] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
@@ -60,6 +65,9 @@ class FakePainter:
 
     def unready(self) -> str:
         return self.why_unready
+
+    def info(self) -> GatewayInfo:
+        return self.told
 
     def reserve(self, jobs: list[Job]) -> None:
         if len(self.held) + len(jobs) > self.places:

@@ -133,8 +133,3 @@ async def test_the_painter_lives_as_long_as_the_app():
     async with serving() as gateway:
         assert gateway.painter.started == 1
     assert gateway.painter.started == 0
-
-
-async def test_the_playground_can_be_off():
-    async with serving(playground=False) as gateway:
-        assert (await gateway.http.get("/")).status_code == 404
