@@ -29,6 +29,11 @@ def encoded(job: Job, step: int) -> bytes:
     return out.getvalue()
 
 
+def idle() -> GatewayInfo:
+    """A gateway with nothing to do."""
+    return GatewayInfo(instance="fake", ready=True, jobs={"queue": 0, "ar": 0, "ready": 0, "dit": 0})
+
+
 @dataclass
 class FakePainter:
     """`script`: called with each job; may raise, or return an awaitable to wait for. `places`: the queue's bound.
@@ -40,7 +45,7 @@ class FakePainter:
     script: Callable[[Job], object] | None = None
     why_unready: str = ""
     image: bytes | None = None
-    told: GatewayInfo = GatewayInfo(instance="fake", ready=True, jobs={"queue": 0, "ar": 0, "ready": 0, "dit": 0})
+    told: GatewayInfo = field(default_factory=idle)
     jobs: list[Job] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
