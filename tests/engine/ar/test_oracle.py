@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from transformers import GlmImageForConditionalGeneration
 from transformers.models.glm_image.processing_glm_image import GlmImageProcessor
+from vllm.sampling_params import RequestOutputKind
 
 from services.omni.ar_stage import VllmArEngine, _prior_image, _request
 from services.omni.checkpoint import Checkpoint
@@ -59,6 +60,7 @@ async def _greedy(engine: VllmArEngine, each: PriorJob) -> tuple[Any, Any]:
     prompt, image = engine._prepare(each)
     sampling = engine._sampling_params(each)
     sampling.temperature, sampling.top_p, sampling.top_k = 0.0, 1.0, 0
+    sampling.output_kind = RequestOutputKind.CUMULATIVE
     last = codes = None
     async for last in engine._engine.generate(_request(each, prompt, image), sampling, each.request_id):
         codes = codes if codes is not None else _prior_image(last)
