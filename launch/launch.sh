@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Starts Diptych's services and keeps them together: when one ends, all end.
+# Starts Diptych's services and keeps them together: when one ends, all end. Ctrl-C lets running jobs finish; twice does not.
 #
 #   ROLE=all launch/launch.sh                             the three services on this machine
 #   ROLE=ar  ADVERTISE_HOST=10.0.0.1 launch/launch.sh     one service a node: nothing of another node's role is needed
@@ -86,18 +86,40 @@ if command -v setpriv >/dev/null; then with_us=(setpriv --pdeathsig TERM); fi
 declare -A names # pid -> service
 stop_timeout=${DIPTYCH_STOP_TIMEOUT:-190} # seconds: the drain (120), the engine's own stop (60), and a margin
 
-# shellcheck disable=SC2329 # called by the trap
-stop_all() {
-	local pid deadline=$((SECONDS + stop_timeout))
-	trap '' INT TERM
-	for pid in "${!names[@]}"; do kill -TERM "$pid" 2>/dev/null || true; done
-	for pid in "${!names[@]}"; do
+# shellcheck disable=SC2329 # called by the traps
+tell() { # tell PID...: SIGTERM, which starts a drain; twice means at once
+	local pid
+	for pid in "$@"; do kill -TERM "$pid" 2>/dev/null || true; done
+}
+# shellcheck disable=SC2329
+gone() { # gone PID...: returns when all have ended; kills those that have not by the deadline
+	local pid
+	for pid in "$@"; do
 		while kill -0 "$pid" 2>/dev/null && ((SECONDS < deadline)); do sleep 0.1; done
 		if kill -0 "$pid" 2>/dev/null; then
 			say "${names[$pid]} did not stop within $stop_timeout s: killing it"
 			kill -KILL -- "-$pid" 2>/dev/null || true
 		fi
 	done
+}
+# shellcheck disable=SC2329
+hurry() {
+	say "again: stopping at once"
+	tell "${!names[@]}"
+	sleep 0.5 # two signals in one instant count as one
+	tell "${!names[@]}"
+}
+# shellcheck disable=SC2329
+stop_all() { # the gateway first: the jobs that it has begun need the stages until they are done
+	local pid first=() others=() deadline=$((SECONDS + stop_timeout))
+	trap hurry INT TERM
+	for pid in "${!names[@]}"; do
+		if [[ ${names[$pid]} == gateway || ${names[$pid]} == wait ]]; then first+=("$pid"); else others+=("$pid"); fi
+	done
+	tell "${first[@]}"
+	gone "${first[@]}"
+	tell "${others[@]}"
+	gone "${others[@]}"
 }
 trap stop_all EXIT
 trap 'say "stopping"; exit 130' INT

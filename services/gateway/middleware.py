@@ -72,6 +72,12 @@ class ErrorNet:
 
         try:
             await self.app(scope, receive, watched)
+        except asyncio.CancelledError:  # a second SIGTERM: the process ends now
+            if not begun and scope["type"] == "http":
+                await ApiError(503, "This gateway was told to stop at once.", retry_after=5).response()(
+                    scope, receive, send
+                )
+            raise
         except Exception as error:
             if begun or scope["type"] != "http":
                 raise

@@ -48,16 +48,23 @@ class EngineCore:
             if process is None or process.stdin is None or process.stdout is None:
                 raise EngineDied("the simulated engine core has no pipes")
             try:
+                if process.stdin.is_closing():  # a write would raise what the event loop likes
+                    raise BrokenPipeError
                 process.stdin.write(b"\n")
                 await process.stdin.drain()
                 self._owed += 1
                 while self._owed:
                     if not await process.stdout.readline():
-                        await process.wait()
-                        raise EngineDied("the simulated engine core died")
+                        raise BrokenPipeError
                     self._owed -= 1
             except (BrokenPipeError, ConnectionResetError) as error:
+                await self._reaped()
                 raise EngineDied("the simulated engine core died") from error
+
+    async def _reaped(self) -> None:
+        """Pipes close before the exit is known: from here on `check` knows it, too."""
+        if self._ended is not None:
+            await asyncio.wait({self._ended})
 
     async def kill(self) -> None:
         """End the child, if it is there, and reap it."""

@@ -10,7 +10,7 @@ import pytest
 from tests.chaos.services.fleet import Fleet, eventually
 from tests.chaos.services.load import Load, Tally
 
-DEADLINE = 20.0  # seconds; DIPTYCH_DEADLINE of the fleet
+DEADLINE = 12.0  # seconds; DIPTYCH_DEADLINE of the fleet
 SPARE_DESCRIPTORS = 12  # connections that both ends keep open for a while, to more peers than before
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,8 +18,8 @@ from tests.stack import die_with_parent, free_ports
 
 QUICK = {
     "DIPTYCH_ENGINE": "sim",
-    "DIPTYCH_DEADLINE": "20",
-    "DIPTYCH_LEASE": "20",
+    "DIPTYCH_DEADLINE": "12",
+    "DIPTYCH_LEASE": "12",
     "DIPTYCH_POLL_INTERVAL": "0.25",
     "DIPTYCH_POLL_TIMEOUT": "2",
     "DIPTYCH_LOST_AFTER": "2",
@@ -42,6 +43,7 @@ class Service:
         self.log = log
         self._environ = dict(environ)
         self._prefix = prefix
+        self._starting = threading.Lock()
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -49,9 +51,11 @@ class Service:
         return self.name.rstrip("0123456789")
 
     def start(self) -> None:
-        """Start it; it is not ready when this returns."""
+        """Start it if it does not run; it is not ready when this returns."""
         command = [*self._prefix, str(Path(sys.executable).parent / "diptych"), self.role]
-        with self.log.open("ab") as out:
+        with self._starting, self.log.open("ab") as out:
+            if self.alive:
+                return
             self.process = subprocess.Popen(
                 command, env=self._environ, stdout=out, stderr=out, start_new_session=True, preexec_fn=die_with_parent
             )
@@ -178,8 +182,7 @@ class Fleet:
     def up(self, within: float = 90) -> None:
         """Start what is not running, and wait until the gateway has every replica."""
         for service in self.services.values():
-            if not service.alive:
-                service.start()
+            service.start()
         eventually(lambda: all(service.ready() for service in self.services.values()), within, self.why)
         gateway = self["gateway"]
         wanted = len(self.stages)

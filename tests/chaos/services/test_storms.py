@@ -24,8 +24,7 @@ async def kept_alive(fleet: Fleet) -> AsyncIterator[None]:
     async def keep() -> None:
         while True:
             for service in fleet.stages:
-                if not service.alive:
-                    service.start()
+                service.start()
             await asyncio.sleep(0.1)
 
     keeper = asyncio.create_task(keep())

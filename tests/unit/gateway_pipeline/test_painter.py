@@ -172,10 +172,22 @@ async def test_what_cannot_be_done_in_time_is_refused_at_once(world: Any) -> Non
     painter.estimates.wrote(5)
     painter.estimates.rendered(seconds=60, work=3 * 64 * 64 / 1e6)
     now = asyncio.get_running_loop().time()
-    with pytest.raises(Overloaded, match="about 65 s") as refused:
-        painter.reserve([world.job(deadline=now + 20)])
-    assert refused.value.retry_after == pytest.approx(45, abs=1)
     painter.reserve([world.job(deadline=now + 70)])
+    with pytest.raises(Overloaded, match="about 125 s") as refused:
+        painter.reserve([world.job(deadline=now + 80)])
+    assert refused.value.retry_after == pytest.approx(45, abs=1)
+    painter.reserve([world.job(deadline=now + 130)])
+
+
+async def test_an_estimate_gone_wrong_is_corrected_by_the_jobs_that_an_empty_gateway_takes(world: Any) -> None:
+    ar, dit = await world.ar(), await world.dit()
+    painter = await world.pipeline([ar], [dit])
+    painter.estimates.wrote(1000)
+    painter.estimates.rendered(seconds=1000, work=3 * 64 * 64 / 1e6)
+    for _ in range(30):  # one after the other: a gateway that refused them would never learn that they take no time
+        assert await world.image(painter, world.job())
+    painter.reserve([world.job()])
+    painter.reserve([world.job()])
 
 
 async def test_a_stage_that_is_gone_for_long_is_a_503(world: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from services.gateway.breaker import Breaker
 from services.gateway.discovery import Discovery
-from services.wire.errors import ConfigError, IncompatiblePeer, StageUnavailable
+from services.wire.errors import ConfigError, EngineDied, IncompatiblePeer, StageUnavailable
 
 
 def deadline(seconds: float = 10) -> float:
@@ -126,22 +126,71 @@ async def test_a_restarted_replica_is_proven_again(world: Any) -> None:
 def test_a_breaker_opens_rests_longer_each_time_and_closes_again() -> None:
     now = 0.0
     breaker = Breaker(failures=2, rest=5, now=lambda: now)
-    breaker.failed()
+    breaker.failed(breaker.began())
     assert breaker.allows()
-    breaker.failed()
+    breaker.failed(breaker.began())
     assert breaker.state == "open"
     now = 5.0
     assert breaker.state == "half-open"
-    breaker.began()
+    call = breaker.began()
     assert not breaker.allows()  # one try at a time
-    breaker.failed()
+    breaker.failed(call)
+    breaker.released(call)
     now = 14.0
     assert breaker.state == "open"  # twice the rest
     now = 15.0
-    breaker.began()
-    breaker.succeeded()
-    breaker.released()
+    call = breaker.began()
+    breaker.succeeded(call)
+    breaker.released(call)
     assert breaker.state == "closed"
+
+
+def test_calls_that_were_under_way_together_fail_as_one() -> None:
+    now = 0.0
+    breaker = Breaker(failures=2, rest=5, now=lambda: now)
+    batch = [breaker.began() for _ in range(8)]
+    now = 1.0
+    for call in batch:
+        breaker.failed(call)
+    assert breaker.state == "closed"
+    now = 2.0
+    late = [breaker.began() for _ in range(8)]
+    now = 3.0
+    for call in late:
+        breaker.failed(call)
+    now = 8.0
+    assert breaker.state == "half-open", "one rest of 5 s, not one for each call"
+
+
+def test_the_end_of_an_earlier_call_does_not_end_the_one_try() -> None:
+    now = 0.0
+    breaker = Breaker(failures=1, rest=5, now=lambda: now)
+    early = breaker.began()
+    now = 1.0
+    breaker.failed(breaker.began())
+    now = 6.0
+    breaker.began()
+    breaker.released(early)
+    assert not breaker.allows()
+    breaker.succeeded(early)
+    assert breaker.state == "half-open", "what began before the failure says nothing about what came after"
+
+
+async def test_the_death_of_an_engine_under_a_batch_leaves_its_replica_in_use(world: Any) -> None:
+    ar, dit = await world.ar(capacity=8), await world.dit()
+    painter = await world.pipeline([ar], [dit])
+    replica = painter.ar.replicas[ar.url]
+    together = asyncio.Barrier(8)
+
+    async def one() -> None:
+        async with painter.ar.replica(1.0, deadline()):
+            await together.wait()
+            raise EngineDied("under all of them")
+
+    assert {type(error) for error in await asyncio.gather(*(one() for _ in range(8)), return_exceptions=True)} == {
+        EngineDied
+    }
+    await world.eventually(lambda: replica.state == "ready")
 
 
 @pytest.mark.parametrize("text", ["", "ar:8101", "ftp://x:1", "dns://name", "dns://name:1/path", "http://x:99999"])

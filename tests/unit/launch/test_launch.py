@@ -10,7 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[3]
 RECORDER = """#!/usr/bin/env bash
 recorded() { for name in "$@"; do until [[ -e $RECORDS/$name ]]; do sleep 0.01; done; done; }
-[[ $1 == wait ]] || trap 'echo "$1" >> "$RECORDS/stopped"; exit 0' TERM
+drain() { for _ in {1..20}; do [[ -e $RECORDS/stopped ]] || sleep 0.05; done; } # long enough for others to be first
+[[ $1 == wait ]] || trap '[[ $1 != gateway ]] || drain; echo "$1" >> "$RECORDS/stopped"; exit 0' TERM
 { echo "command=$*"; env; } > "$RECORDS/$1.tmp"
 mv "$RECORDS/$1.tmp" "$RECORDS/$1"
 [[ $1 == check ]] && { echo "$2:1: error: wrong here"; exit "${WRONG:-0}"; }
@@ -104,7 +105,9 @@ def test_all_on_one_machine_and_one_stop_for_all(tmp_path):
     launch = Launch(tmp_path, DIPTYCH_AR_PORT="18101", DIPTYCH_GATEWAY_PORT="18000")
     assert launch.started("gateway")["DIPTYCH_AR_URLS"] == "http://127.0.0.1:18101"
     assert "http://127.0.0.1:18000/v1/images/generations" in launch.said
-    assert sorted((launch.records / "stopped").read_text().split()) == ["ar", "dit", "gateway"]
+    stopped = (launch.records / "stopped").read_text().split()
+    assert sorted(stopped) == ["ar", "dit", "gateway"]
+    assert stopped[0] == "gateway", "the stages stop once the gateway has drained"
     assert launch.code == 143
 
 

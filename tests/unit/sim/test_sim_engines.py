@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import uvloop
 
 from services.serving.engine import PRIOR_TOKENS, FinalImage, PartialImage, PriorJob, RenderJob, StepDone
 from services.sim.faults import Faults
@@ -80,6 +81,20 @@ async def test_killing_the_core_ends_the_job_and_shows_in_health() -> None:
                 await job
         with pytest.raises(EngineDied):
             await engine.check_health()
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_pipes_that_close_before_the_exit_is_known_are_a_death_in_every_loop(loop: Any) -> None:
+    async def trial() -> None:
+        async with running(SimRenderEngine) as engine:
+            engine.core._process.stdin.close()
+            with pytest.raises(EngineDied):
+                await engine.core.beat()
+            with pytest.raises(EngineDied):
+                await engine.check_health()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(trial())
 
 
 async def test_a_stopped_core_stalls_instead_of_failing() -> None:
