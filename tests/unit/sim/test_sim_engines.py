@@ -87,9 +87,14 @@ async def test_killing_the_core_ends_the_job_and_shows_in_health() -> None:
 def test_pipes_that_close_before_the_exit_is_known_are_a_death_in_every_loop(loop: Any) -> None:
     async def trial() -> None:
         async with running(SimRenderEngine) as engine:
+            os.kill(engine.core.pid, signal.SIGSTOP)  # it cannot end yet
             engine.core._process.stdin.close()
+            await engine.core._process.stdin.wait_closed()
+            beat = asyncio.create_task(engine.core.beat())
+            await asyncio.sleep(0)
+            os.kill(engine.core.pid, signal.SIGCONT)
             with pytest.raises(EngineDied):
-                await engine.core.beat()
+                await beat
             with pytest.raises(EngineDied):
                 await engine.check_health()
 
