@@ -10,6 +10,7 @@ import pytest
 
 from services.wire import framing
 from services.wire.ar_to_gateway import Prior
+from services.wire.dit_to_gateway import Progress, Rendered
 from services.wire.gateway_to_ar import PriorRequest
 from services.wire.gateway_to_dit import RenderRequest
 from tests.chaos.services.conftest import trial
@@ -70,6 +71,34 @@ async def test_leaving_during_the_read_frees_everything(calm_fleet: Fleet) -> No
     await asyncio.to_thread(calm_fleet.up)
     settled = lambda: dit.info()["handoff"]["in_quarantine"] == 0  # noqa: E731
     await asyncio.to_thread(eventually, settled, 90, "the READ that was left is over")
+
+
+async def test_leaving_while_the_image_is_encoded_frees_everything(calm_fleet: Fleet) -> None:
+    """The test plays the gateway, and hangs up between the last step and the image, which is large: that takes long."""
+    ar, dit = calm_fleet["ar0"], calm_fleet["dit0"]
+    common = {
+        "request_id": "left-in-encode",
+        "prompt": "a fox",
+        "width": 2048,
+        "height": 2048,
+        "seed": 1,
+        "budget": 12.0,
+    }
+    async with httpx.AsyncClient(timeout=30, headers={"content-type": framing.MSGPACK}) as client:
+        reply = await client.post(f"{ar.url}/v1/priors", content=framing.encode(PriorRequest(**common)))
+        ticket = framing.decode(reply.content, Prior).ticket
+        render = RenderRequest(**common, ticket=ticket, crop=(2048, 2048), steps=2, guidance=1.5, format="webp")
+        seen: list[object] = []
+        async with client.stream("POST", f"{dit.url}/v1/renders", content=framing.encode(render)) as stream:
+            async for event in framing.events(stream.aiter_raw()):
+                seen.append(event)
+                if isinstance(event, Progress) and event.step == event.total:
+                    break
+        assert not any(isinstance(event, Rendered) for event in seen)
+        await asyncio.to_thread(eventually, lambda: not dit.info().get("running"), 10, "the DiT let the job go")
+        assert dit.metric("diptych_stage_jobs_total", outcome="cancelled") >= 1
+        assert (await client.delete(f"{ar.url}/v1/priors/left-in-encode")).status_code == 204
+    await all_gone(calm_fleet)
 
 
 async def test_clients_that_leave_at_any_moment_cost_the_others_nothing(calm_fleet: Fleet) -> None:
