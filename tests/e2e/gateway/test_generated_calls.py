@@ -24,7 +24,7 @@ CHECKS = [
     response_headers_conformance,
     negative_data_rejection,
 ]
-PER_MODE = {"post": 230, "get": 15, "head": 10}  # calls an operation, valid and invalid each
+PER_MODE = {"post": 260, "get": 15, "head": 10}  # calls an operation, valid and invalid each
 
 
 def test_generated_calls(sim_stack: Stack):
