@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from services.gateway.breaker import Breaker
+from services.gateway.breaker import Breaker, Call
 from services.gateway.discovery import Discovery
 from services.gateway.estimates import blend
 from services.gateway.replica import Replica, Stage
@@ -35,11 +35,19 @@ class PoolOptions:
     probe_interval: float = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A place at a replica, and the call that it is for."""
+
+    replica: Replica
+    call: Call
+
+
 @dataclass(eq=False, slots=True)
 class _Waiter:
     work: float
     avoid: frozenset[str]
-    given: "asyncio.Future[Replica]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    given: "asyncio.Future[_Turn]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class Pool:
@@ -96,50 +104,49 @@ class Pool:
 
         work: jobs (AR) or steps x megapixels (DiT). deadline: event-loop time. Raises StageUnavailable when it passes.
         """
-        replica = await self._acquire(_Waiter(work, avoid), deadline)
+        turn = await self._acquire(_Waiter(work, avoid), deadline)
+        replica = turn.replica
         outcome = "cancelled"
         try:
             yield replica
             outcome = "ok"
-            replica.breaker.succeeded()
+            replica.breaker.succeeded(turn.call)
         except DiptychError as error:
             outcome = error.code
-            replica.failed(error)
+            replica.failed(error, turn.call)
             raise
         finally:
-            replica.breaker.released()
             metrics.REPLICA_CALLS.labels(self.stage, replica.url, outcome).inc()
-            self._give_back(replica, work)
+            self._give_back(turn, work)
 
-    def _give_back(self, replica: Replica, work: float) -> None:
+    def _give_back(self, turn: _Turn, work: float) -> None:
+        replica = turn.replica
+        replica.breaker.released(turn.call)
         replica.outstanding -= 1
         replica.front_began = asyncio.get_running_loop().time()
         replica.work = max(0.0, replica.work - work) if replica.outstanding else 0.0
         metrics.REPLICA_OUTSTANDING.labels(self.stage, replica.url).set(replica.outstanding)
         self.serve()
 
-    async def _acquire(self, waiter: _Waiter, deadline: float) -> Replica:
+    async def _acquire(self, waiter: _Waiter, deadline: float) -> _Turn:
         self._waiting.append(waiter)
         self.serve()
         try:
             async with asyncio.timeout_at(deadline):
-                replica = await waiter.given
+                return await waiter.given
         except BaseException as error:
             self._withdraw(waiter)
             if isinstance(error, TimeoutError):
                 why = self.why_not_ready()
                 raise StageUnavailable(f"no {self.stage} replica took this job in time: {why}") from error
             raise
-        return replica
 
     def _withdraw(self, waiter: _Waiter) -> None:
         """Forget a waiter; a place that it was given in the same instant goes to the next one."""
         if waiter in self._waiting:
             self._waiting.remove(waiter)
         if waiter.given.done() and not waiter.given.cancelled():
-            replica = waiter.given.result()
-            replica.breaker.released()
-            self._give_back(replica, waiter.work)
+            self._give_back(waiter.given.result(), waiter.work)
 
     def serve(self) -> None:
         """Give places to those that wait, in order."""
@@ -152,9 +159,8 @@ class Pool:
                 replica.front_began = asyncio.get_running_loop().time()
             replica.outstanding += 1
             replica.work += waiter.work
-            replica.breaker.began()
             metrics.REPLICA_OUTSTANDING.labels(self.stage, replica.url).set(replica.outstanding)
-            waiter.given.set_result(replica)
+            waiter.given.set_result(_Turn(replica, replica.breaker.began()))
         self.changed.set()
         self.changed = asyncio.Event()
 

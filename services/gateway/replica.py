@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 import httpx
 import msgspec
 
-from services.gateway.breaker import Breaker
+from services.gateway.breaker import Breaker, Call
 from services.gateway.stage_client import StageClient
 from services.observe import metrics
 from services.wire.errors import DiptychError, EngineDied, Overloaded, ProtocolError, StageUnavailable
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 Stage = Literal["ar", "dit"]
 Result = TypeVar("Result")
-BLAMED = (StageUnavailable, EngineDied, ProtocolError)  # three in a row of these open the breaker
+BLAMED = (StageUnavailable, EngineDied, ProtocolError)  # `breaker_failures` of these in a row open the breaker
 UNREADY = (StageUnavailable, EngineDied, Overloaded)
 STATES = ("ready", "not-ready", "draining", "resting", "unproven", "lost")
 
@@ -134,12 +134,12 @@ class Replica:
         self._gone = True
         self._interrupt(why)
 
-    def failed(self, error: DiptychError) -> None:
-        """A call ended with `error`: what that says about this replica."""
+    def failed(self, error: DiptychError, call: Call) -> None:
+        """`call` ended with `error`: what that says about this replica."""
         if isinstance(error, BLAMED):
-            self.breaker.failed()
+            self.breaker.failed(call)
         else:
-            self.breaker.succeeded()
+            self.breaker.succeeded(call)
         if isinstance(error.__cause__, httpx.ConnectError):
             self.lose(error.message)
         elif isinstance(error, UNREADY) and self.info is not None:
