@@ -18,15 +18,21 @@ async function refuse(reply) {
   throw new ApiError(reply.status, body?.error);
 }
 
+// `fields` and an image as [body, content type]. Not FormData: that turns a prompt's line breaks into CRLF, which is another prompt.
+function multipart(fields, image) {
+  const boundary = `diptych-${Array.from(crypto.getRandomValues(new Uint32Array(4)), (word) => word.toString(36)).join("")}`;
+  const head = (rest) => `--${boundary}\r\ncontent-disposition: form-data; ${rest}\r\n\r\n`;
+  const parts = Object.entries(fields).map(([name, value]) => `${head(`name="${name}"`)}${value}\r\n`);
+  return [new Blob([...parts, head('name="image"; filename="image"'), image, `\r\n--${boundary}--\r\n`]), `multipart/form-data; boundary=${boundary}`];
+}
+
 // Sends `settings` (and a File, for an edit) and yields {comment} and {type, ...} objects until the stream ends.
 export async function* paint(settings, image, key, signal) {
   const body = { ...settings, stream: true, partial_images: 3 };
   let request;
   if (image) {
-    const form = new FormData();
-    for (const [name, value] of Object.entries(body)) form.append(name, String(value));
-    form.append("image", image, image.name || "image.png");
-    request = fetch("/v1/images/edits", { method: "POST", body: form, headers: headers(key), signal });
+    const [form, type] = multipart(body, image);
+    request = fetch("/v1/images/edits", { method: "POST", body: form, headers: { "content-type": type, ...headers(key) }, signal });
   } else {
     request = fetch("/v1/images/generations", {
       method: "POST",

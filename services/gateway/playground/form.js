@@ -4,6 +4,9 @@ const $ = (id) => document.getElementById(id);
 const NUMBERS = ["n", "num_inference_steps", "guidance_scale"];
 const TEXTS = ["prompt", "negative_prompt", "size", "output_format"];
 const MAX_DRAWN = 2 ** 53; // JSON numbers are exact below it
+const STRIDE = 32; // pixels: the model paints in multiples of it
+const [MIN_SIDE, MAX_SIDE] = [64, 2048]; // pixels, as the API takes them
+let touched = false; // by the user: from then on, nothing is suggested
 
 export function drawSeed() {
   const words = crypto.getRandomValues(new Uint32Array(2));
@@ -28,6 +31,7 @@ export function read() {
 }
 
 export function fill(settings) {
+  touched = true;
   for (const name of [...TEXTS, ...NUMBERS, "seed"]) if (name !== "output_format") $(name).value = settings[name] ?? "";
   $("output_format").value = settings.output_format ?? "png";
   $("n").value = settings.n ?? 1;
@@ -55,24 +59,46 @@ export function showError(error) {
     field.setAttribute("aria-invalid", "true");
     field.focus();
   }
-  $("error").textContent = place ? `Not painted: ${error.param.replaceAll("_", " ")} is not right.` : error.message;
+  const name = field?.labels?.[0]?.textContent ?? error.param;
+  $("error").textContent = place ? `Not painted: “${name}” is not right.` : error.message;
   $("error").hidden = false;
 }
 
+// A size with the aspect of `width` x `height` and about as many pixels as the size that is asked for now.
+export function fitSize(width, height) {
+  const [, w, h] = /^(\d+)x(\d+)$/.exec($("size").value) ?? [0, 1024, 1024];
+  const ratio = Math.min(Math.max(width / height, 1 / 4), 4);
+  const side = (pixels) => Math.min(MAX_SIDE, Math.max(MIN_SIDE, Math.round(pixels / STRIDE) * STRIDE));
+  $("size").value = `${side(Math.sqrt(w * h * ratio))}x${side(Math.sqrt((w * h) / ratio))}`;
+  matchPreset();
+}
+
+// Small pictures and few steps, for engines that only make patterns.
+export function suggestSmall() {
+  if (touched) return;
+  touched = true;
+  $("size").value = "256x256";
+  $("num_inference_steps").value = 20;
+  matchPreset();
+}
+
 export function prepare() {
+  $("form").addEventListener("input", () => (touched = true));
   $("preset").addEventListener("change", () => {
     if ($("preset").value) $("size").value = $("preset").value;
     else $("size").focus();
   });
   $("size").addEventListener("input", matchPreset);
-  $("dice").addEventListener("click", () => ($("seed").value = drawSeed()));
+  $("dice").addEventListener("click", () => {
+    $("seed").value = drawSeed();
+    lockSeed(true); // or the next paint would draw another
+  });
   $("seed").addEventListener("input", () => lockSeed($("seed").value !== "")); // a typed seed is meant
   $("lock").addEventListener("click", () => lockSeed(!seedIsLocked()));
 }
 
 export function lockSeed(locked) {
   $("lock").setAttribute("aria-pressed", String(locked));
-  $("lock").textContent = locked ? "🔒" : "🔓";
 }
 
 export const seedIsLocked = () => $("lock").getAttribute("aria-pressed") === "true";

@@ -1,4 +1,4 @@
-// The image to edit: dropped, pasted or chosen.
+// The image to edit: dropped or pasted anywhere on the page, or chosen.
 
 const $ = (id) => document.getElementById(id);
 let chosen = null;
@@ -10,32 +10,45 @@ export function choose(file) {
   chosen = file;
   $("chosen").hidden = !file;
   if (file) $("chosen-image").src = URL.createObjectURL(file);
-  else {
-    $("chosen-image").removeAttribute("src");
-    $("image").value = "";
-  }
+  else $("chosen-image").removeAttribute("src");
+  if ($("image").files[0] !== file) $("image").value = "";
   $("form-title").textContent = file ? "Edit" : "Paint";
 }
 
 const firstImage = (files) => [...files].find((file) => file.type.startsWith("image/"));
 
-export function prepare() {
-  const drop = $("drop");
-  $("image").addEventListener("change", () => choose($("image").files[0] ?? null));
-  $("unchoose").addEventListener("click", () => choose(null));
-  drop.addEventListener("dragover", (event) => {
+let fresh = false; // the image was just given: its size matters
+
+export function give(file) {
+  if (!file) return;
+  fresh = true;
+  choose(file);
+}
+
+// fit(width, height): called with the size of an image that was just given, in pixels.
+export function prepare(fit) {
+  $("chosen-image").addEventListener("load", () => {
+    if (fresh) fit($("chosen-image").naturalWidth, $("chosen-image").naturalHeight);
+    fresh = false;
+  });
+  $("image").addEventListener("change", () => give($("image").files[0]));
+  $("unchoose").addEventListener("click", () => {
+    choose(null);
+    $("image").focus();
+  });
+  document.addEventListener("dragover", (event) => {
+    if (![...event.dataTransfer.types].includes("Files")) return;
     event.preventDefault();
-    drop.classList.add("over");
+    document.body.classList.add("over");
   });
-  drop.addEventListener("dragleave", () => drop.classList.remove("over"));
-  drop.addEventListener("drop", (event) => {
+  document.addEventListener("dragleave", (event) => {
+    if (!event.relatedTarget) document.body.classList.remove("over");
+  });
+  document.addEventListener("drop", (event) => {
+    if (!event.dataTransfer.files.length) return;
     event.preventDefault();
-    drop.classList.remove("over");
-    const file = firstImage(event.dataTransfer.files);
-    if (file) choose(file);
+    document.body.classList.remove("over");
+    give(firstImage(event.dataTransfer.files));
   });
-  document.addEventListener("paste", (event) => {
-    const file = firstImage(event.clipboardData?.files ?? []);
-    if (file) choose(file);
-  });
+  document.addEventListener("paste", (event) => give(firstImage(event.clipboardData?.files ?? [])));
 }
