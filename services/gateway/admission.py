@@ -22,7 +22,7 @@ def work_of(job: Job) -> float:
 class Place:
     """One job's place. phase: queue, then ar, ready, dit. rank: its turn among all (virtual time, lower is sooner).
 
-    trace: the W3C parent of what the stages do for it.
+    since: event-loop time of the last move to another phase. trace: the W3C parent of what the stages do for it.
     """
 
     job: Job
@@ -30,6 +30,7 @@ class Place:
     work: float
     phase: str = "queue"
     taken: bool = False
+    since: float = field(default_factory=lambda: asyncio.get_running_loop().time())
     trace: str | None = None
     turn: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -105,6 +106,7 @@ class Admission:
     def move(self, place: Place, phase: str) -> None:
         """A job goes on to another phase."""
         place.phase = phase
+        place.since = asyncio.get_running_loop().time()
         self._publish()
 
     def leave(self, jobs: Iterable[Job]) -> None:

@@ -21,7 +21,15 @@ from services.gateway.settings import GatewaySettings
 from services.gateway.storage import Storage
 from services.gateway.url_fetch import UrlFetcher
 
-EXPOSED = ["x-request-id", "openai-processing-ms", "retry-after", "x-should-retry", "server-timing"]
+EXPOSED = [
+    "x-request-id",
+    "openai-processing-ms",
+    "retry-after",
+    "x-should-retry",
+    "server-timing",
+    "x-queue-position",
+    "x-estimated-seconds",
+]
 
 
 def create_app(settings: GatewaySettings, painter: Painter) -> FastAPI:

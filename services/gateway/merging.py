@@ -61,6 +61,11 @@ class Merged:
         finally:
             picture.cancel()
 
+    def place(self) -> Queued | None:
+        """The place of the job that is last in the queue; None if all have had their turn."""
+        waiting = [event for event in self._latest.values() if isinstance(event, Queued)]
+        return max(waiting, key=lambda event: event.position, default=None)
+
     def progress(self) -> str:
         """How far the jobs are, for people: `step 12/50`, or their place in the queue."""
         return ", ".join(_words(self._latest[index]) for index in sorted(self._latest))

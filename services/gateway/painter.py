@@ -269,6 +269,8 @@ class Pipeline:
             self._later(written.replica.client.forget(f"/v1/priors/{written.run}"))
 
     def _painting(self, place: Place) -> None:
+        if place.phase == "ready":  # not after a retry: the line was behind it then
+            metrics.PHASE_SECONDS.labels("ready").observe(asyncio.get_running_loop().time() - place.since)
         self._admission.move(place, "dit")
         self._moved.set()
 

@@ -4,6 +4,7 @@ Event names and fields: OpenAI's `ImageGen*Event` and `ImageEdit*Event` schemas.
 """
 
 import json
+import math
 import time
 from typing import Any
 
@@ -12,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from services.gateway.errors import from_any
-from services.gateway.jobs import Job, Painted, Painter, Partial
+from services.gateway.jobs import Job, Painted, Painter, Partial, Queued
 from services.gateway.merging import Merged
 from services.gateway.orders import Order
 from services.gateway.painting import before, places
@@ -24,6 +25,13 @@ TICK = 1.0  # seconds between two looks at the progress
 PATIENCE = 2.0  # seconds that a stream waits for its first sign of life, so that an early error is a plain HTTP error
 AFTER_DEADLINE = 30.0  # seconds that a slow reader gets to take what was painted in time
 HEADERS = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
+
+
+def _waiting(place: Queued | None) -> dict[str, str]:
+    """Headers for those that wait: the place in the queue from 0, and whole seconds until the image should be done."""
+    if place is None:
+        return {}
+    return {"x-queue-position": str(place.position), "x-estimated-seconds": str(math.ceil(place.estimate))}
 
 
 class EventStream(Response):
@@ -52,6 +60,7 @@ class EventStream(Response):
         ends = max(job.deadline for job in self._order.jobs) + AFTER_DEADLINE
         async with before(ends), Merged(self._painter, self._order.jobs) as merged:
             await merged.first_sign(PATIENCE)
+            self.headers.update(_waiting(merged.place()))
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             try:
                 await self._pictures(merged, send)

@@ -39,7 +39,8 @@ IMAGE_SECONDS = Histogram(
 )
 PHASE_SECONDS = Histogram(
     "diptych_phase_seconds",
-    "Phases of a job: queue (gateway), ar, publish, ready (priors wait for a DiT), handoff, denoise, vae, encode.",
+    "Phases of a job: queue (gateway), ar, publish, ready (its priors wait for a DiT), handoff, dit_queue (inside the "
+    "DiT), denoise, vae, encode.",
     ["phase"],
     buckets=SECONDS,
 )

@@ -27,6 +27,7 @@ async def test_partial_images_come_before_the_completed_one(gateway):
     assert reply.headers["content-type"].startswith("text/event-stream")
     assert reply.headers["cache-control"] == "no-cache, no-transform"
     assert reply.headers["x-accel-buffering"] == "no"
+    assert "x-queue-position" not in reply.headers, "it waited for nobody"
     events = events_of(reply.text)
     assert [name for name, _ in events] == [PARTIAL, PARTIAL, DONE]
     assert all(data["type"] == name for name, data in events)
@@ -105,6 +106,7 @@ async def test_keep_alive_comments_tell_the_progress(monkeypatch):
         gateway.painter.script = lambda _job: release.wait()
         body = {"prompt": "a", "size": "64x64", "stream": True, "n": 2, "num_inference_steps": 1}
         async with gateway.http.stream("POST", "/v1/images/generations", json=body) as reply:
+            assert (reply.headers["x-queue-position"], reply.headers["x-estimated-seconds"]) == ("0", "1")
             lines = reply.aiter_lines()
             seen = [line async for line in _take(lines, 3) if line]
             release.set()

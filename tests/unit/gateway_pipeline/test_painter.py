@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import REGISTRY
 
 from services.gateway.jobs import Painted, Queued, Step
 from services.wire.ar_to_gateway import Prior
@@ -37,7 +38,10 @@ class Gate:
 async def test_a_job_goes_through_both_stages_and_frees_its_slot(world: Any) -> None:
     ar, dit = await world.ar(), await world.dit()
     painter = await world.pipeline([ar], [dit])
+    waits = lambda: REGISTRY.get_sample_value("diptych_phase_seconds_count", {"phase": "ready"}) or 0  # noqa: E731
+    before = waits()
     painted = await world.image(painter, world.job())
+    assert waits() == before + 1
     assert painted.image == f"image of {ar.info.instance}/7".encode()
     assert painted.prior_tokens == 261
     assert {"queue", "ar", "denoise"} <= painted.times.keys()
