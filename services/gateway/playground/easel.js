@@ -4,7 +4,11 @@ import { drawSplit } from "./split.js";
 
 const $ = (id) => document.getElementById(id);
 
-export const say = (text) => ($("progress-text").textContent = text);
+// Says how it stands. aloud: a screen reader should read it now.
+function say(text, aloud = true) {
+  $("progress-text").setAttribute("aria-live", aloud ? "polite" : "off");
+  $("progress-text").textContent = text;
+}
 
 // Shows one comment of the stream, such as "keep-alive step 3/20, queued 1, about 12 s".
 export function showProgress(comment) {
@@ -16,7 +20,7 @@ export function showProgress(comment) {
     const [place, seconds] = queued[0];
     texts.push(`${place ? `${place} ahead in the queue` : "next in the queue"}, about ${seconds} s`);
   }
-  if (texts.length) say(texts.join(", ").replace(/^./, (first) => first.toUpperCase()));
+  if (texts.length) say(texts.join(", ").replace(/^./, (first) => first.toUpperCase()), false);
   if (steps.length) {
     $("progress").max = steps[0][1] * (steps.length + queued.length);
     $("progress").value = steps.reduce((sum, [done]) => sum + done, 0);
@@ -27,6 +31,8 @@ export function begin() {
   $("now").replaceChildren();
   $("progress").removeAttribute("value");
   say("Sent …");
+  const easel = document.querySelector(".easel");
+  if (easel.getBoundingClientRect().top > innerHeight / 3) easel.scrollIntoView(); // on a phone it is below the form
 }
 
 export function finish(text, whole) {

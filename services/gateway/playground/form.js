@@ -3,7 +3,7 @@
 const $ = (id) => document.getElementById(id);
 const NUMBERS = ["n", "num_inference_steps", "guidance_scale"];
 const TEXTS = ["prompt", "negative_prompt", "size", "output_format"];
-const MAX_DRAWN = 2 ** 53; // JSON numbers are exact below it
+const MAX_DRAWN = 2 ** 53 - 16; // JSON numbers are exact below 2 ** 53, and image i has seed + i
 const STRIDE = 32; // pixels: the model paints in multiples of it
 const [MIN_SIDE, MAX_SIDE] = [64, 2048]; // pixels, as the API takes them
 let touched = false; // by the user: from then on, nothing is suggested
@@ -23,7 +23,7 @@ export function read() {
   }
   const seed = $("seed").value.trim() || drawSeed();
   if (!/^\d+$/.test(seed) || Number(seed) > MAX_DRAWN) {
-    throw { param: "seed", message: "A seed is a whole number from 0 to 9007199254740992." };
+    throw { param: "seed", message: `A seed is a whole number from 0 to ${MAX_DRAWN}.` };
   }
   $("seed").value = seed;
   settings.seed = Number(seed);

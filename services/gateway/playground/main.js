@@ -52,11 +52,14 @@ async function start() {
   $("paint").disabled = true;
   $("cancel").disabled = false;
   easel.begin();
+  let left = settings.n ?? 1;
   try {
     for await (const event of paint(settings, before, key(), running.signal)) {
       if (event.comment !== undefined) easel.showProgress(event.comment);
       else await take(event, settings, before ?? undefined);
+      if (event.type?.endsWith(".completed")) left -= 1;
     }
+    if (left) throw new Error("the stream ended early");
     easel.finish("Done.", true);
   } catch (error) {
     ended(error);
@@ -79,7 +82,7 @@ function ended(error) {
     form.showError({ param: "key", message: error.message });
     return;
   }
-  form.showError(error instanceof ApiError ? error : { message: `The gateway cannot be reached: ${error.message}` });
+  form.showError(error instanceof ApiError ? error : { message: `The gateway cannot be reached (${error.message}).` });
 }
 
 function wantKey() {

@@ -3,7 +3,7 @@
 const PHASES = [
   ["queue", "Queue", ["queue", "ar_queue", "dit_queue"]],
   ["ar", "AR", ["ar"]],
-  ["handoff", "Hand-off", ["handoff"]],
+  ["handoff", "Hand-off", ["publish", "handoff"]],
   ["denoise", "Denoise", ["denoise"]],
   ["vae", "VAE", ["vae"]],
   ["encode", "Encode", ["encode"]],

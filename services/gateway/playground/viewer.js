@@ -42,6 +42,8 @@ export function open(picture) {
   const link = $("viewer-download");
   link.href = after;
   link.download = `diptych-${picture.settings.seed}.${picture.settings.output_format}`;
+  $("viewer-before").hidden = !before;
+  if (before) $("viewer-before").href = before;
   $("viewer-note").replaceChildren();
   $("viewer").showModal();
 }
@@ -70,7 +72,8 @@ function definition([name, value]) {
 async function copy(text, what) {
   try {
     await navigator.clipboard.writeText(text);
-    $("viewer-note").textContent = `Copied as ${what}.`;
+    const needs = shown.before ? " It reads the picture before the edit from image.png: see Download before." : "";
+    $("viewer-note").textContent = `Copied as ${what}.${needs}`;
   } catch {
     // Without a secure origin there is no clipboard: show the text for the user to copy.
     const box = make("textarea", { value: text, rows: 8, readOnly: true });

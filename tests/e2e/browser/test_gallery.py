@@ -11,6 +11,8 @@ from playwright.async_api import expect
 
 from tests.e2e.browser.playground import drawing
 
+HARD_TO_QUOTE = 'it\'s "quoted" $HOME `here` \\n\nand on'
+
 pytestmark = [pytest.mark.browser, pytest.mark.e2e]
 
 
@@ -103,11 +105,13 @@ async def test_a_download_is_the_picture_under_its_name(playground, tmp_path, ki
 async def test_the_copied_code_makes_the_same_picture(playground, tmp_path: Path, edit: bool):
     if edit:
         await playground.drop(drawing())
-        (tmp_path / "image.png").write_bytes(drawing())
-    await playground.paint(
-        prompt='it\'s "quoted" $HOME `here` \\n\nand on', negative_prompt="@file;x", guidance_scale=2
-    )
+    await playground.paint(prompt=HARD_TO_QUOTE, negative_prompt="@file;x", guidance_scale=2)
     await playground.open_latest()
+    if edit:
+        async with playground.page.expect_download() as waiting:
+            await playground("#viewer-before").click()
+        download = await waiting.value
+        await download.save_as(tmp_path / download.suggested_filename)
     [kept] = await playground.stored()
     made = tmp_path / "image-0.png"
     for button, command in (("#viewer-curl", ["bash", "-ec"]), ("#viewer-python", [sys.executable, "-c"])):
