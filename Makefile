@@ -39,10 +39,14 @@ test-fast: install ## unit and service tests only: no engine, no process
 test-deploy: model ## images, compose, two nodes, manifests, for real: root, 25 GB, half an hour (docs/deploy.md)
 	@tests/deploy/run.sh
 
+soak: model ## steady load and what grows meanwhile, on the simulator and on real engines (MINUTES=20 each)
+	$(BIN)/python -m bench.soak --engine sim --minutes $(or $(MINUTES),20)
+	$(BIN)/python -m bench.soak --engine vllm-omni --rate 0.5 --minutes $(or $(MINUTES),20)
+
 bench: model ## the whole stack beside vllm serve --omni
 	$(BIN)/python -m bench.pipeline
 
 bench-%: model ## one bench: handoff, gateway, dit, tp, growth, gpu
 	$(BIN)/python -m bench.$*
 
-.PHONY: help install model demo up lint test test-fast test-deploy bench
+.PHONY: help install model demo up lint test test-fast test-deploy soak bench

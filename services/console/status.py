@@ -98,7 +98,10 @@ def deployment(urls: tuple[str, ...], key: str) -> tuple[str, bool]:
 
 def refresh(urls: tuple[str, ...], key: str, interval: float) -> None:
     """Print the table again and again, until Ctrl-C."""
-    while True:
-        text, _ = deployment(urls, key)
-        click.echo(f"{CLEAR}{time.strftime('%H:%M:%S')}  every {interval:g} s, Ctrl-C ends\n\n{text}")
-        time.sleep(interval)
+    try:
+        while True:
+            text, _ = deployment(urls, key)
+            click.echo(f"{CLEAR}{time.strftime('%H:%M:%S')}  every {interval:g} s, Ctrl-C ends\n\n{text}")
+            time.sleep(interval)
+    except KeyboardInterrupt:
+        click.echo()
