@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 import numpy as np
@@ -50,6 +51,7 @@ class Tally:
 
     ends: Counter[str] = field(default_factory=Counter)
     slowest: float = 0.0
+    said: dict[str, str] = field(default_factory=dict)  # the last message of each error's code
     finished: list[float] = field(default_factory=list)  # time.monotonic() of each `ok`
 
     def rate(self, seconds: float) -> float:
@@ -97,27 +99,36 @@ class Load:
         self._steps = steps
         self._asked = 0
         self._over = asyncio.Event()
-        self._client = httpx.AsyncClient(base_url=url, timeout=60, limits=httpx.Limits(max_connections=256))
+        self._client = httpx.AsyncClient(base_url=url, timeout=240, limits=httpx.Limits(max_connections=256))
+
+    def body(self, number: int) -> dict[str, Any]:
+        """The request of this number."""
+        return {"prompt": f"fox number {number}", "size": f"{SIDE}x{SIDE}", "num_inference_steps": self._steps}
+
+    def right(self, body: dict[str, Any], datum: dict[str, object]) -> bool:
+        """Whether `datum` is the image that `body` asks for."""
+        return is_right(body["prompt"], datum)
 
     async def ask(self, *, stream: bool = False) -> str:
         """One request; how it ended."""
         self._asked += 1
-        prompt = f"fox number {self._asked}"
-        body = {"prompt": prompt, "size": f"{SIDE}x{SIDE}", "num_inference_steps": self._steps, "stream": stream}
+        body = self.body(self._asked) | {"stream": stream}
         began = time.monotonic()
         try:
             reply = await self._client.post("/v1/images/generations", json=body)
-            end = self._end(prompt, reply, stream)
+            end = self._end(body, reply, stream)
         except httpx.TransportError as error:
             end = f"broken {type(error).__name__}"
         self.tally.add(end, time.monotonic() - began)
         return end
 
-    def _end(self, prompt: str, reply: httpx.Response, stream: bool) -> str:
+    def _end(self, body: dict[str, Any], reply: httpx.Response, stream: bool) -> str:
         if reply.status_code != 200:
-            return _typed(reply.status_code, reply.content)
+            code = _typed(reply.status_code, reply.content)
+            self.tally.said[code] = reply.text
+            return code
         if not stream:
-            return "ok" if is_right(prompt, reply.json()["data"][0]) else "wrong"
+            return "ok" if self.right(body, reply.json()["data"][0]) else "wrong"
         data = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: ")]
         done = [event for event in data if event.get("type", "").endswith("completed")]
         errors = [event for event in data if "error" in event]
@@ -125,8 +136,9 @@ class Load:
             return "twice" if done else f"untyped stream {reply.text[-120:]!r}"
         if errors:
             code = errors[0]["error"]["code"]
+            self.tally.said[code] = errors[0]["error"]["message"]
             return code if any(code in codes for codes in TYPED.values()) else f"untyped {errors[0]}"
-        return "ok" if is_right(prompt, done[0]) else "wrong"
+        return "ok" if self.right(body, done[0]) else "wrong"
 
     async def _work(self, number: int) -> None:
         while not self._over.is_set() and (self.limit is None or self._asked < self.limit):
