@@ -162,3 +162,18 @@ async def test_a_gateway_that_goes_away_is_said(open_page):
         await page.page.context.set_offline(False)
         await page.paint()
         await expect(page("#error")).to_be_hidden()
+
+
+async def test_the_policy_stops_inline_scripts_and_styles(open_page, base_url):
+    page = await open_page(base_url, expected=("Content Security Policy",))
+    blocked = await page.page.evaluate("""() => new Promise((resolve) => {
+      const found = [];
+      document.addEventListener("securitypolicyviolation", (event) => {
+        found.push(event.effectiveDirective);
+        if (found.length === 2) resolve(found.sort());
+      });
+      document.body.append(Object.assign(document.createElement("script"), { textContent: "window.ran = true" }));
+      document.body.append(Object.assign(document.createElement("div"), { innerHTML: "<p style='color: red'></p>" }));
+    })""")
+    assert blocked == ["script-src-elem", "style-src-attr"]
+    assert await page.page.evaluate("window.ran") is None
