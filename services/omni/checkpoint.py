@@ -80,16 +80,15 @@ def check_layout(path: Path, stage: int) -> None:
 
 
 def fingerprint(path: Path) -> str:
-    """A digest of the configurations of every part, and of the names and sizes of the weight files.
+    """A digest of the configurations of every part.
 
-    Two hosts with the same checkpoint agree, whatever else lies in the directory; weights are not read.
+    Weights do not count, since a host needs those of its own stage only: an AR host and a DiT host with the same
+    checkpoint agree, whichever weights each has. So two checkpoints that differ in nothing but weights agree too.
     """
     digest = hashlib.sha256()
     for part, config in sorted(CONFIGS.items()):
         digest.update(f"{part}/{config}\0".encode())
         digest.update(json.dumps(read_json(path / part / config), sort_keys=True).encode())
-        for file in sorted((path / part).glob("*.safetensors")):
-            digest.update(f"\0{file.name}\0{file.stat().st_size}".encode())
     return digest.hexdigest()[:32]
 
 

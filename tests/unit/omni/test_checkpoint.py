@@ -27,16 +27,20 @@ def test_the_fingerprint_ignores_where_it_lies_and_what_lies_beside_it(tiny: Pat
     assert open_checkpoint(str(copy), 0).fingerprint == open_checkpoint(str(tiny), 0).fingerprint
 
 
-def test_another_configuration_or_weight_size_is_another_model(tiny: Path, copy: Path) -> None:
-    whole = open_checkpoint(str(tiny), 0).fingerprint
-    scheduler = copy / "scheduler" / "scheduler_config.json"
-    original = scheduler.read_text()
-    scheduler.write_text(json.dumps(json.loads(original) | {"base_shift": 0.5}))
-    assert open_checkpoint(str(copy), 0).fingerprint != whole
-    scheduler.write_text(original)
-    with (copy / "vae" / "diffusion_pytorch_model.safetensors").open("ab") as file:
-        file.write(b"x")
-    assert open_checkpoint(str(copy), 1).fingerprint != whole
+def test_hosts_that_hold_the_weights_of_one_stage_each_agree(tiny: Path, copy: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(tiny, tmp_path / "other")
+    (copy / "vision_language_encoder" / "model.safetensors").unlink()
+    for part in ("transformer", "vae", "text_encoder"):
+        (other / part / f"{WEIGHTS[part]}.safetensors").unlink()
+    assert open_checkpoint(str(other), 0).fingerprint == open_checkpoint(str(copy), 1).fingerprint
+
+
+@pytest.mark.parametrize("part", CONFIGS)
+def test_another_configuration_of_any_part_is_another_model(tiny: Path, copy: Path, part: str) -> None:
+    config = copy / part / CONFIGS[part]
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"_another": 1}))
+    for stage in (0, 1):
+        assert open_checkpoint(str(copy), stage).fingerprint != open_checkpoint(str(tiny), stage).fingerprint
 
 
 PARTS_OF_STAGE = [(0, "vision_language_encoder"), (0, "processor")]
