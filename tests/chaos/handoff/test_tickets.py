@@ -11,7 +11,7 @@ from services.handoff.producer import Producer
 from services.handoff.settings import HandoffSettings
 from services.handoff.ticket import Ticket, seal, unseal
 from services.wire.errors import HandoffError, TicketInvalid
-from tests.chaos.handoff.conftest import PRODUCER, Peers, nothing_leaked
+from tests.chaos.handoff.conftest import PRODUCER, Peers, nothing_leaked, until
 from tests.chaos.handoff.processes import FINGERPRINT, KEY, intact
 
 pytestmark = pytest.mark.chaos
@@ -22,6 +22,7 @@ async def test_a_freed_slot_is_caught_by_its_generation(peers: Peers, consumer: 
     stale, first = producer.ask("publish", 1, 32768, 30.0)
     assert intact(await consumer.fetch(stale, 30), 1)
     assert producer.ask("release", first)
+    await until(lambda: producer.ask("stats")["slots_resting"] == 0)  # the READ's last notice may still be on its way
     fresh, second = producer.ask("publish", 2, 32768, 30.0)
     assert unseal(stale, KEY, FINGERPRINT).regions == unseal(fresh, KEY, FINGERPRINT).regions
     with pytest.raises(TicketInvalid, match="generation"):
