@@ -3,6 +3,7 @@
 import { drawSplit } from "./split.js";
 
 const $ = (id) => document.getElementById(id);
+const empty = $("now").firstElementChild; // what an easel without a picture shows
 
 // Says how it stands. aloud: a screen reader should read it now.
 function say(text, aloud = true) {
@@ -39,6 +40,7 @@ export function finish(text, whole) {
   $("progress").value = whole ? $("progress").max : 0;
   say(text);
   if (!whole) for (const tile of $("now").querySelectorAll(".tile:not([data-done])")) tile.remove();
+  if (!$("now").children.length) $("now").append(empty);
 }
 
 function tile(seed) {
