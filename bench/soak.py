@@ -2,8 +2,9 @@
 
     python -m bench.soak [--minutes 20] [--engine sim|vllm-omni] [--rate 2]
 
-Prints the slope of each process's resident memory (least squares over the second half, when caches are full), and
-counts of threads, descriptors, sockets, leased slots and jobs before and after. Exits 1 if something leaked.
+Prints what each process uses of a core when it is idle, the slope of its resident memory (least squares over the
+second half, when caches are full), and counts of threads, descriptors, sockets, leased slots and jobs before and
+after. Exits 1 if something leaked.
 """
 
 import asyncio
@@ -85,6 +86,14 @@ async def ask(client: httpx.AsyncClient, number: int, ends: Counter[str]) -> Non
         ends[type(error).__name__] += 1
 
 
+async def idle_cores(stack: Stack) -> dict[str, float]:
+    """Cores that each process and its children use while nobody asks for anything, over SETTLE seconds."""
+    before, began = stack.cpu_seconds(), time.monotonic()
+    await asyncio.sleep(SETTLE)
+    after, spent = stack.cpu_seconds(), time.monotonic() - began
+    return {name: (after[name] - before[name]) / spent for name in before}
+
+
 async def soak(stack: Stack, minutes: float, rate: float) -> dict[str, Any]:
     """Load and samples; the figures that are printed."""
     ends: Counter[str] = Counter()
@@ -101,7 +110,7 @@ async def soak(stack: Stack, minutes: float, rate: float) -> dict[str, Any]:
         times.append(time.monotonic() - began)
         samples.append(await asyncio.to_thread(weigh, stack))
     await running
-    await asyncio.sleep(SETTLE)
+    idle = await idle_cores(stack)
     after = weigh(stack)
     rows = {
         name: {
@@ -110,6 +119,7 @@ async def soak(stack: Stack, minutes: float, rate: float) -> dict[str, Any]:
             "threads": [before[name].threads, after[name].threads],
             "descriptors": [before[name].descriptors, after[name].descriptors],
             "sockets": [before[name].sockets, after[name].sockets],
+            "idle_cores": round(idle[name], 4),
         }
         for name in before
     }
