@@ -22,7 +22,7 @@ function warning(gateway) {
   if (gateway.engine === "sim") return "Simulated engines: they paint mosaics, whatever the prompt.";
   const models = (gateway.replicas ?? []).map((replica) => replica.said?.model ?? "");
   if (models.some((model) => model.includes("tiny-glm-image"))) {
-    return "The built-in tiny checkpoint has random weights: it paints patterns, whatever the prompt. The way is real, the art is not.";
+    return "The built-in tiny checkpoint has random weights: it paints patterns, whatever the prompt.";
   }
   return "";
 }

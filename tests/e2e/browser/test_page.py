@@ -34,10 +34,10 @@ async def faults_of(page: Page) -> list[str]:
 
 
 async def shoot(page: Playground, name: str) -> None:
-    """Write docs/images/playground-NAME.png if DIPTYCH_SCREENSHOTS is set."""
+    """Write docs/images/playground-NAME.jpg if DIPTYCH_SCREENSHOTS is set."""
     if os.environ.get("DIPTYCH_SCREENSHOTS"):
         IMAGES.mkdir(parents=True, exist_ok=True)
-        await page.page.screenshot(path=IMAGES / f"playground-{name}.png")
+        await page.page.screenshot(path=IMAGES / f"playground-{name}.jpg", type="jpeg", quality=85)
 
 
 async def ready(page: Playground) -> Playground:
