@@ -25,7 +25,7 @@ class Producer:
     """Owns one agent and its arenas. Every method may be called from any thread; `publish` copies, so call it from
     a worker thread for big bundles.
 
-    fingerprint: of the model (model, revision, dtype); a consumer with another one refuses the ticket.
+    fingerprint: of the model's configuration; a consumer with another one refuses the ticket.
     """
 
     def __init__(self, settings: HandoffSettings, fingerprint: str, transport: Transport | None = None) -> None:

@@ -9,7 +9,7 @@ from msgspec import Meta
 class StageInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One service's identity and load.
 
-    instance: unique per process start. fingerprint: of model, revision, dtype and schema; both stages must agree.
+    instance: unique per process start. fingerprint: of the model's configuration; both stages must agree.
     waiting, running: jobs now; capacity: jobs that run at once. engine: `vllm-omni` or `sim`.
     steps_ahead: denoising steps x megapixels still to do (DiT). transports: UCX transport by peer.
     """

@@ -119,6 +119,10 @@ async def test_unequal_tensor_parallel_sizes(ar_tp: int, dit_tp: int) -> None:
         assert reader.stats()["peers"] == ar_tp
     for producer, ticket in zip(ranks, tickets, strict=True):
         assert producer.release(ticket.handoff_id)
-        assert producer.outstanding == 0
+    again = ranks[-1].publish({"ids": tokens}, 30.0)
+    assert torch.equal((await readers[-1].fetch(seal(again, KEY), 30))["ids"], tokens)
+    assert ranks[-1].release(again.handoff_id)
+    for producer in ranks:
+        await until(lambda producer=producer: producer.stats()["slots_live"] == 0 == producer.stats()["slots_resting"])
     for end in (*readers, *ranks):
         await asyncio.to_thread(end.close)
