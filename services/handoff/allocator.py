@@ -30,11 +30,11 @@ def _floor_class(units: int) -> tuple[int, int]:
     return power - _SPLIT_BITS + 1, (units >> (power - _SPLIT_BITS)) - _SPLIT
 
 
-def _ceiling_class(units: int) -> tuple[int, int]:
-    """The first class all of whose blocks hold `units`."""
-    if units >= _SPLIT:
-        units += (1 << (units.bit_length() - 1 - _SPLIT_BITS)) - 1
-    return _floor_class(units)
+def _rounded(units: int) -> int:
+    """`units` rounded up to the smallest size of a class, at most a 16th more: a hole that was cut to such a size
+    is found again by the next block of it."""
+    step = 1 << max(0, units.bit_length() - 1 - _SPLIT_BITS)
+    return -(-units // step) * step
 
 
 class Allocator:
@@ -55,8 +55,8 @@ class Allocator:
 
     def take(self, length: int) -> int | None:
         """The offset of `length` free bytes, or None if no class surely holds them."""
-        units = max(1, -(-length // ALIGNMENT))
-        place = self._find(*_ceiling_class(units))
+        units = _rounded(max(1, -(-length // ALIGNMENT)))
+        place = self._find(*_floor_class(units))
         if place is None:
             return None
         block = next(iter(self._lists[place].values()))
