@@ -178,3 +178,27 @@ async def test_the_policy_stops_inline_scripts_and_styles(open_page, base_url):
     })""")
     assert blocked == ["script-src-elem", "style-src-attr"]
     assert await page.page.evaluate("window.ran") is None
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (": keep-alive step 1/6\n\n", "the stream ended early"),
+        (
+            'data: {"error": {"message": "The engine failed.", "param": null, "code": "engine_failed"}}\n\n',
+            "The engine failed.",
+        ),
+    ],
+    ids=["cut", "error"],
+)
+async def test_a_stream_that_ends_badly_is_said(open_page, body, words):
+    async with serving() as gateway:
+        page = await open_page(gateway.url)
+        reply = {"status": 200, "content_type": "text/event-stream", "body": body}
+        await page.page.route("**/v1/images/generations", lambda route: route.fulfill(**reply))
+        await page.fill(prompt="a red apple", size="128x96")
+        await page("#paint").click()
+        await expect(page("#error")).to_contain_text(words)
+        await expect(page("#progress-text")).to_have_text("Not painted.")
+        await expect(page("#paint")).to_be_enabled()
+        assert await page.page.locator("#gallery img").count() == 0
