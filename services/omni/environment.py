@@ -6,7 +6,7 @@
 | HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE | 1 | the checkpoint is on disk by now; look-ups only cost time |
 | TOKENIZERS_PARALLELISM | false | no warning when the engine forks |
 | VLLM_OMNI_EVENT_DRIVEN_ORCH | 1 | wait for outputs; polling each millisecond costs an eighth of a core while idle |
-| VLLM_ENABLE_V1_MULTIPROCESSING | 0 | CPU, one rank: the worker runs inside the engine core, not in a process below it |
+| VLLM_ENABLE_V1_MULTIPROCESSING | 0 | CPU, one rank: the worker runs inside the core, not in a process below it |
 | VLLM_CPU_OMP_THREADS_BIND | 0\\|1 | CPU, more ranks: one NUMA node is short of nodes for vLLM's own split |
 | OMP_NUM_THREADS | cores / 2 | CPU, one rank: waiting threads on shared cores slow each other down |
 | VLLM_CPU_KVCACHE_SPACE | 1 | CPU: GiB, where the stage names no kv_cache_memory_bytes |
