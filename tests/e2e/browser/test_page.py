@@ -37,7 +37,9 @@ async def shoot(page: Playground, name: str) -> None:
     """Write docs/images/playground-NAME.jpg if DIPTYCH_SCREENSHOTS is set."""
     if os.environ.get("DIPTYCH_SCREENSHOTS"):
         IMAGES.mkdir(parents=True, exist_ok=True)
-        await page.page.screenshot(path=IMAGES / f"playground-{name}.jpg", type="jpeg", quality=85)
+        await page.page.screenshot(
+            path=IMAGES / f"playground-{name}.jpg", type="jpeg", quality=85, animations="disabled"
+        )
 
 
 async def ready(page: Playground) -> Playground:
