@@ -44,8 +44,10 @@ class Merged:
         """Return at the first step or picture, or after `patience` seconds. Raises what a job raised until then."""
         alive = asyncio.create_task(self._alive.wait())
         waited: set[asyncio.Future[Any]] = {alive, self._failed}
-        await asyncio.wait(waited, timeout=patience, return_when="FIRST_COMPLETED")
-        alive.cancel()
+        try:
+            await asyncio.wait(waited, timeout=patience, return_when="FIRST_COMPLETED")
+        finally:
+            alive.cancel()
         if self._failed.done():
             self._failed.result()
 

@@ -115,6 +115,19 @@ async def test_keep_alive_comments_tell_the_progress(monkeypatch):
         assert [line for line in rest if line.startswith("event:")] == [f"event: {DONE}"] * 2
 
 
+async def test_a_caller_who_leaves_before_the_first_sign_leaves_no_task_behind(gateway):
+    gateway.painter.script = lambda _job: asyncio.Event().wait()
+    leaving = asyncio.create_task(gateway.generate(stream=True))
+    await gateway.painter.until(lambda: gateway.painter.running == 1)
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    await gateway.painter.until(lambda: gateway.painter.running == 0)
+    for _ in range(5):
+        await asyncio.sleep(0)  # the last ones end
+    merging = [task for task in asyncio.all_tasks() if "Event.wait" in str(task.get_coro())]
+    assert merging == []
+
+
 async def _take(lines, count):
     for _ in range(count):
         yield await anext(lines)
