@@ -70,7 +70,14 @@ class Painted:
     times: dict[str, float] = field(default_factory=dict)
 
 
-JobEvent = Queued | Step | Partial | Painted
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """A stage failed on this job, which goes on elsewhere or from its start; reason: the failure, in words."""
+
+    reason: str
+
+
+JobEvent = Queued | Step | Partial | Painted | Retried
 
 
 class Painter(Protocol):

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from services.gateway.jobs import Job, Painted, Painter, Partial, Queued, Step
+from services.gateway.jobs import Job, Painted, Painter, Partial, Queued, Retried, Step
 from services.gateway.painting import before, events_of
 from services.wire.errors import ProtocolError
 
@@ -74,8 +74,12 @@ class Merged:
 
     async def _follow(self, index: int, job: Job) -> None:
         painted = False
-        async with before(job.deadline), events_of(self._painter, job) as events:
+        failures: list[str] = []
+        async with before(job.deadline, failures), events_of(self._painter, job) as events:
             async for event in events:
+                if isinstance(event, Retried):
+                    failures.append(event.reason)
+                    continue
                 if isinstance(event, Queued | Step):
                     self._latest[index] = event
                 else:

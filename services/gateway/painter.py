@@ -12,7 +12,7 @@ from contextlib import aclosing
 from services.gateway.admission import PHASES, Admission, Place, shed, work_of
 from services.gateway.discovery import Discovery
 from services.gateway.estimates import Estimates
-from services.gateway.jobs import Job, JobEvent, Painted, Partial, Queued
+from services.gateway.jobs import Job, JobEvent, Painted, Partial, Queued, Retried
 from services.gateway.pipeline_settings import PipelineSettings
 from services.gateway.pool import Pool, PoolOptions
 from services.gateway.proof import Proof
@@ -252,6 +252,7 @@ class Pipeline:
                 if last or shown or error.remedy not in FROM_THE_START or not self._budget.spend("ar", error):
                     raise
                 log.warning("%s: new priors after %s: %s", run, error.code, error)
+                yield Retried(str(error))
 
     async def _once(
         self, place: Place, run: str, seed: int, waited: float, used: set[str]

@@ -1,11 +1,11 @@
 """Running the jobs of one order: all of them or an error, and none left behind."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import cast
 
-from services.gateway.jobs import Job, JobEvent, Painted, Painter
+from services.gateway.jobs import Job, JobEvent, Painted, Painter, Retried
 from services.wire.errors import DeadlineExceeded, ProtocolError
 
 
@@ -23,8 +23,8 @@ def places(painter: Painter, jobs: list[Job]) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def before(deadline: float) -> AsyncIterator[None]:
-    """Raises DeadlineExceeded when the body is not done at `deadline` (event-loop time)."""
+async def before(deadline: float, failures: Sequence[str] = ()) -> AsyncIterator[None]:
+    """Raises DeadlineExceeded when the body is not done at `deadline` (event-loop time); it tells the last failure."""
     scope = asyncio.timeout_at(deadline)
     try:
         async with scope:
@@ -32,7 +32,8 @@ async def before(deadline: float) -> AsyncIterator[None]:
     except TimeoutError as late:
         if not scope.expired():
             raise
-        raise DeadlineExceeded("the request's time budget ran out") from late
+        last = f"; the last failure was: {failures[-1]}" if failures else ""
+        raise DeadlineExceeded(f"the request's time budget ran out{last}") from late
 
 
 def events_of(painter: Painter, job: Job) -> "aclosing[AsyncGenerator[JobEvent, None]]":
@@ -42,10 +43,13 @@ def events_of(painter: Painter, job: Job) -> "aclosing[AsyncGenerator[JobEvent, 
 
 async def paint_one(painter: Painter, job: Job) -> Painted:
     """The image of `job`. Raises DiptychError."""
-    async with before(job.deadline), events_of(painter, job) as events:
+    failures: list[str] = []
+    async with before(job.deadline, failures), events_of(painter, job) as events:
         async for event in events:
             if isinstance(event, Painted):
                 return event
+            if isinstance(event, Retried):
+                failures.append(event.reason)
     raise ProtocolError("the job ended without an image")
 
 

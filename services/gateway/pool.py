@@ -170,11 +170,12 @@ class Pool:
         free = [replica for replica in candidates if replica.room > 0]
         return min(free, key=self._order, default=None)
 
-    def _order(self, replica: Replica) -> tuple[float, float]:
+    def _order(self, replica: Replica) -> tuple[float, float, float]:
+        """Least first; of equals, the one that has rested longest."""
         if self.stage == "ar":
-            return -replica.room, replica.outstanding
+            return -replica.room, replica.outstanding, replica.front_began
         idle = replica.room > self._options.depth  # an idle DiT beats any that still paints
-        return 0.0 if idle else 1.0, replica.seconds_ahead(self.seconds_per_work or 1.0)
+        return 0.0 if idle else 1.0, replica.seconds_ahead(self.seconds_per_work or 1.0), replica.front_began
 
     def measured(self, replica: Replica, work: float, seconds: float) -> None:
         """A job of `work` took `seconds` at `replica`."""

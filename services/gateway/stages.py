@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from services.gateway.admission import Place, work_of
 from services.gateway.estimates import Estimates
-from services.gateway.jobs import Job, JobEvent, Painted, Partial, Step
+from services.gateway.jobs import Job, JobEvent, Painted, Partial, Retried, Step
 from services.gateway.pipeline_settings import PipelineSettings
 from services.gateway.pool import Pool
 from services.gateway.replica import Replica
@@ -195,6 +195,7 @@ class Renders:
             if shown or replica is None:
                 raise failed
             await tries.after(failed, replica)
+            yield Retried(str(failed))
 
     async def _call(
         self, replica: Replica, job: Job, run: str, seed: int, written: WrittenPrior, trace: str | None

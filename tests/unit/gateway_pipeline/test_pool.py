@@ -37,6 +37,17 @@ async def test_an_idle_dit_beats_one_that_paints(world: Any) -> None:
         assert first is not second
 
 
+async def test_idle_dits_take_turns(world: Any) -> None:
+    ar, one, two = await world.ar(), await world.dit(), await world.dit()
+    painter = await world.pipeline([ar], [one, two])
+    taken = []
+    for _ in range(4):
+        async with painter.dit.replica(1.0, deadline()) as replica:
+            taken.append(replica.url)
+    assert taken[:2] == taken[2:]
+    assert set(taken) == {one.url, two.url}
+
+
 async def test_a_full_stage_makes_jobs_wait_in_order(world: Any) -> None:
     ar, dit = await world.ar(capacity=1), await world.dit()
     painter = await world.pipeline([ar], [dit])

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from services.gateway.jobs import Partial
+from services.gateway.painting import paint_one
 from services.wire.ar_to_gateway import Prior
 from services.wire.dit_to_gateway import Failed, Preview, Progress, RenderEvent
 from services.wire.errors import (
     ArenaFull,
+    DeadlineExceeded,
     DiptychError,
     EngineDied,
     EngineFailed,
@@ -97,6 +99,17 @@ async def test_a_slow_transfer_gets_its_ticket_once_more_then_new_priors(world: 
     await world.image(painter, world.job())
     assert len(ar.writes) == 2
     assert [request.ticket for request in dit.renders[:2]] == [dit.renders[0].ticket] * 2
+
+
+async def test_a_job_whose_time_runs_out_between_tries_tells_the_last_failure(world: Any) -> None:
+    ar, dit = await world.ar(), await world.dit()
+    painter = await world.pipeline([ar], [dit])
+    failing_renders(dit, *[TransferTimeout("no READ from the AR's node")] * 9)
+    ends = asyncio.get_running_loop().time() + 0.3
+    job = world.job(deadline=ends)
+    painter.reserve([job])
+    with pytest.raises(DeadlineExceeded, match="no READ from the AR's node"):
+        await paint_one(painter, job)
 
 
 async def test_an_engine_error_is_the_callers_at_once(world: Any) -> None:
