@@ -15,8 +15,9 @@ def main() -> None:
         "",
         "Made by `python -m bench.compare` from the results of the benches; do not edit.",
     ]
-    for section in (_pipeline,):
-        parts += ["", *section()]
+    for section in (_pipeline, _handoff, _gateway):
+        lines = section()
+        parts += ["", *lines] if lines else []
     OUT.write_text("\n".join(parts).rstrip() + "\n")
 
 
@@ -45,6 +46,62 @@ def _pipeline() -> list[str]:
         _rates(stacks),
         "",
         _starts(stacks),
+    ]
+
+
+def _handoff() -> list[str]:
+    found = results.read("handoff")
+    if found is None:
+        return []
+    names = {"ours": "diptych", "bare": "bare NIXL READ", "upstream": "vLLM-Omni NixlConnector", "memcpy": "memcpy"}
+    rows = [
+        [_size(int(length)), names[who], *(f"{row[key]:.3f}" for key in ("publish_ms", "fetch_ms", "both_ms"))]
+        for length, sizes in found["sizes"].items()
+        for who, row in sizes.items()
+    ]
+    goals = [
+        [row["goal"], f"{row['found']:.3g}", row["bound"], "yes" if row["met"] else "no"] for row in found["goals"]
+    ]
+    return [
+        "## The hand-off, a bare NIXL READ, and vLLM-Omni's connector",
+        "",
+        *_conditions(found),
+        f"Load {found['load_before']:.1f} before, {found['load_after']:.1f} after.",
+        "",
+        "Medians; producer and consumer are two processes of one machine, and the contestants take turns.",
+        "",
+        results.table(["bytes", "who", "publish ms", "fetch ms", "both ms"], rows),
+        "",
+        results.table(["goal", "found", "bound", "met"], goals),
+    ]
+
+
+def _size(length: int) -> str:
+    return f"{length >> 20} MiB" if length >= 1 << 20 else f"{length >> 10} KiB"
+
+
+def _gateway() -> list[str]:
+    found = results.read("gateway")
+    if found is None:
+        return []
+    rows = [
+        [
+            row["name"],
+            f"{row['added'] * 1000:.2f}",
+            f"{row['requests_a_second']:.1f}",
+            f"{row['probe_p99'] * 1000:.1f}",
+            f"{row['memory_mib']:.0f}",
+        ]
+        for row in found["rows"]
+    ]
+    return [
+        "## The gateway, LiteLLM's proxy, and a minimal pass-through",
+        "",
+        *_conditions(found),
+        "",
+        "Stages of zero delay, one noisy 1024x1024 PNG a reply, all processes on the same cores.",
+        "",
+        results.table(["through", "added ms, 1 client", "requests/s, 32 clients", "health p99 ms", "peak MiB"], rows),
     ]
 
 
