@@ -132,7 +132,13 @@ class ArService:
 
     def info(self) -> StageInfo:
         """Identity and load, now."""
-        return live_info(self._identity, self.supervisor, self.ledger, self._producer.stats())
+        return live_info(
+            self._identity,
+            self.supervisor,
+            self.ledger,
+            self._producer.stats(),
+            transports=self._producer.transports(),
+        )
 
     async def drain(self) -> None:
         """Wait for the running jobs, then until each slot was released or its lease ended."""

@@ -1,6 +1,7 @@
 """The consumer: pulls the bundle behind a ticket, verifies it, and hands it over as tensors."""
 
 import asyncio
+import re
 from collections import Counter
 
 import torch
@@ -13,6 +14,7 @@ from services.handoff.ticket import Ticket, unseal
 from services.handoff.transport import Transport
 from services.wire.errors import HandoffError, TransferTimeout
 
+_TRANSPORT = re.compile(r"([\w:]+)/")  # of a lane such as `tcp/eth0`
 _WRITTEN_TO_THE_END: list[object] = []  # memory of consumers that were closed while NIXL could still write it
 
 
@@ -60,7 +62,9 @@ class Consumer:
             "peers": float(len(peers)),
             "peers_added": float(peers.added),
             "peers_dropped": float(peers.dropped),
+            "best_bytes_per_second": max((peer.best_rate for peer in peers.all()), default=0.0),
             **self._arenas[Memory.DRAM].stats(),
+            **{f"transport_{name}": float(count) for name, count in self._by_transport().items()},
             **{f"errors_{code}": float(count) for code, count in self._errors.items()},
         }
 
@@ -70,6 +74,11 @@ class Consumer:
             peer.name: f"{self._transport.lanes(peer.name) or 'unknown'} ({peer.host}, {peer.best_rate / 1e9:.2f} GB/s)"
             for peer in self._reader.peers.all()
         }
+
+    def _by_transport(self) -> Counter[str]:
+        """Peers by each UCX transport among their lanes."""
+        lanes = (self._transport.lanes(peer.name) for peer in self._reader.peers.all())
+        return Counter(name for each in lanes for name in set(_TRANSPORT.findall(each)))
 
     def close(self) -> None:
         """Ends the thread and the agent; fetches under way fail."""

@@ -35,7 +35,10 @@ GAUGES = {
     "in_flight": ("diptych_nixl_in_flight", "READs under way."),
     "in_quarantine": ("diptych_nixl_in_quarantine", "READs that are late and not yet let go."),
     "peers": ("diptych_nixl_peers", "Producers that this consumer is connected to."),
+    "best_bytes_per_second": ("diptych_nixl_best_bytes_per_second", "Rate of the fastest big READ; 0 before any."),
 }
+TRANSPORT_GAUGE = ("diptych_nixl_peers_by_transport", "Connected producers, by each UCX transport among their lanes.")
+TRANSPORTS = "transport_"  # what counts of peers start with, before the transport's name
 ERROR_COUNTER = ("diptych_nixl_errors", "Failed hand-offs, by the error's code.")
 ERRORS = "errors_"  # what error counts start with, before the error's code
 
@@ -61,6 +64,7 @@ class HandoffMetrics(Collector):
         counters = {name: CounterMetricFamily(*about, labels=["stage"]) for name, about in COUNTERS.items()}
         gauges = {name: GaugeMetricFamily(*about, labels=["stage"]) for name, about in GAUGES.items()}
         errors = CounterMetricFamily(*ERROR_COUNTER, labels=["stage", "reason"])
+        transports = GaugeMetricFamily(*TRANSPORT_GAUGE, labels=["stage", "transport"])
         for stage, stats in list(self._sources.items()):
             for name, value in stats().items():
                 if name in counters:
@@ -69,9 +73,12 @@ class HandoffMetrics(Collector):
                     gauges[name].add_metric([stage], value)
                 elif name.startswith(ERRORS):
                     errors.add_metric([stage, name.removeprefix(ERRORS)], value)
+                elif name.startswith(TRANSPORTS):
+                    transports.add_metric([stage, name.removeprefix(TRANSPORTS)], value)
         yield from counters.values()
         yield from gauges.values()
         yield errors
+        yield transports
 
 
 HANDOFF = HandoffMetrics()

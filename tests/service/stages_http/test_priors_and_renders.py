@@ -54,6 +54,15 @@ async def test_tokens_reach_the_pixels_through_nixl(services, ar, dit):
     assert {"handoff", "denoise", "encode"} <= set(rendered.times)
 
 
+async def test_the_transport_and_its_rate_are_told(services, ar, dit):
+    await _events(dit, _render_request("lanes", await _ticket(ar, "lanes")))
+    assert "GB/s" in next(iter(services.dit.info().transports.values()))
+    assert "tcp/" in " ".join(services.ar.info().transports.values())
+    metrics = (await dit.get("/metrics")).text
+    assert 'diptych_nixl_peers_by_transport{stage="dit",transport="tcp"} 1.0' in metrics
+    assert 'diptych_nixl_best_bytes_per_second{stage="dit"}' in metrics
+
+
 async def test_release_is_idempotent_and_the_ticket_is_worthless_afterwards(services, ar, dit):
     ticket = await _ticket(ar, "released")
     before = services.ar.info().handoff["slots_live"]

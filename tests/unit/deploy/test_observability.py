@@ -35,6 +35,7 @@ def defined() -> dict[str, set[str]]:
     found |= {f"{name}_total": {"stage"} for name, _ in handoff.COUNTERS.values()}
     found |= {name: {"stage"} for name, _ in handoff.GAUGES.values()}
     found[f"{handoff.ERROR_COUNTER[0]}_total"] = {"stage", "reason"}
+    found[handoff.TRANSPORT_GAUGE[0]] = {"stage", "transport"}
     return found
 
 
@@ -96,6 +97,8 @@ def test_every_metric_is_on_the_dashboard_or_named_as_left_out():
         "diptych_nixl_in_flight",
         "diptych_nixl_in_quarantine",
         "diptych_nixl_peers",
+        "diptych_nixl_peers_by_transport",
+        "diptych_nixl_best_bytes_per_second",
         "diptych_nixl_peers_added",
         "diptych_nixl_peers_dropped",
         "diptych_slots_published",
