@@ -46,7 +46,7 @@ soak: model ## steady load and what grows meanwhile, on the simulator and on rea
 bench: model ## the whole stack beside vllm serve --omni
 	$(BIN)/python -m bench.pipeline
 
-bench-%: model ## one bench: handoff, gateway, dit, tp, growth, gpu
+bench-%: model ## one bench: handoff, gateway, dit, ar, tp, growth, plan_check
 	$(BIN)/python -m bench.$*
 
 .PHONY: help install model demo up lint test test-fast test-deploy soak bench
