@@ -178,7 +178,8 @@ class Renders:
         tries = _Tries("dit", job, self._budget, self._settings)
         self._budget.earn()
         shown = False
-        while True:
+        painted: JobEvent | None = None
+        while painted is None:
             replica: Replica | None = None
             try:
                 async with self._pool.replica(work_of(job), tries.wait_until(), frozenset(tries.avoid)) as replica:
@@ -187,15 +188,19 @@ class Renders:
                         call = self._call(replica, job, f"{run}.{tries.number}", seed, written, span.traceparent)
                         async with aclosing(call) as events:
                             async for event in events:
+                                if isinstance(event, Painted):
+                                    painted = event
+                                    continue
                                 shown = shown or isinstance(event, Partial)
                                 yield event
-                    return
+                continue
             except DiptychError as error:
                 failed = error
             if shown or replica is None:
                 raise failed
             await tries.after(failed, replica)
             yield Retried(str(failed))
+        yield painted  # last, and outside of the replica's place: who has the image leaves, and a leaving is no success
 
     async def _call(
         self, replica: Replica, job: Job, run: str, seed: int, written: WrittenPrior, trace: str | None

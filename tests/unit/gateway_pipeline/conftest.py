@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from services.gateway.jobs import Job, Painted
 from services.gateway.painter import Pipeline
+from services.gateway.painting import paint_one
 from services.gateway.pipeline_settings import PipelineSettings
 from services.wire import framing
 from services.wire.ar_to_gateway import Prior
@@ -187,12 +188,9 @@ class World:
 
     @staticmethod
     async def image(painter: Pipeline, job: Job) -> Painted:
+        """As a request does it: who has the image asks for no more events."""
         painter.reserve([job])
-        last: object = None
-        async for event in painter.paint(job):
-            last = event
-        assert isinstance(last, Painted)
-        return last
+        return await paint_one(painter, job)
 
     eventually = staticmethod(_eventually)
 

@@ -128,6 +128,15 @@ async def test_closing_the_iterator_early_cancels(world: Any) -> None:
     assert len(painter) == 0
 
 
+async def test_an_image_is_a_success_of_both_replicas(world: Any) -> None:
+    ar, dit = await world.ar(), await world.dit()
+    painter = await world.pipeline([ar], [dit])
+    await world.image(painter, world.job())
+    for replica in (ar, dit):
+        labels = {"stage": replica.info.stage, "replica": replica.url, "outcome": "ok"}
+        assert REGISTRY.get_sample_value("diptych_replica_calls_total", labels) == 1
+
+
 async def test_a_job_ends_at_its_deadline_in_each_stage(world: Any) -> None:
     ar, dit = await world.ar(), await world.dit()
     painter = await world.pipeline([ar], [dit])

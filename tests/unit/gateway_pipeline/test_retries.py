@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from services.gateway.jobs import Partial
-from services.gateway.painting import paint_one
 from services.wire.ar_to_gateway import Prior
 from services.wire.dit_to_gateway import Failed, Preview, Progress, RenderEvent
 from services.wire.errors import (
@@ -104,12 +103,16 @@ async def test_a_slow_transfer_gets_its_ticket_once_more_then_new_priors(world: 
 async def test_a_job_whose_time_runs_out_between_tries_tells_the_last_failure(world: Any) -> None:
     ar, dit = await world.ar(), await world.dit()
     painter = await world.pipeline([ar], [dit])
-    failing_renders(dit, *[TransferTimeout("no READ from the AR's node")] * 9)
-    ends = asyncio.get_running_loop().time() + 0.3
-    job = world.job(deadline=ends)
-    painter.reserve([job])
+    failing_renders(dit, *[TransferTimeout("no READ from the AR's node")] * 2)
+
+    async def write(request: PriorRequest) -> Prior:
+        if len(ar.writes) > 1:
+            await asyncio.Event().wait()
+        return await ar.write_at_once(request)
+
+    ar.write = write
     with pytest.raises(DeadlineExceeded, match="no READ from the AR's node"):
-        await paint_one(painter, job)
+        await world.image(painter, world.job(deadline=asyncio.get_running_loop().time() + 3))
 
 
 async def test_an_engine_error_is_the_callers_at_once(world: Any) -> None:
