@@ -120,7 +120,7 @@ def stages() -> Iterator[Stack]:
     [port] = free_ports(1)
     with _started(Stack("stub", f"http://127.0.0.1:{port}")) as stack:
         stack.start("stages", [sys.executable, "-m", "bench.gateway_stubs", "stages", str(port)])
-        wait_ready(stack, "/v1/info", time.monotonic())
+        wait_ready(stack, "/ar/v1/info", time.monotonic())
         yield stack
 
 
@@ -136,8 +136,8 @@ def _started(stack: Stack) -> Iterator[Stack]:
 def gateway(upstream: str) -> Iterator[Stack]:
     """Diptych's gateway."""
     [port] = free_ports(1)
-    environ = {"AR_URLS": upstream, "DIT_URLS": upstream, "DIPTYCH_GATEWAY_PORT": str(port), "DIPTYCH_PROBE": "false"}
-    environ |= {"DIPTYCH_STORAGE_URL": "", "DIPTYCH_LOG_LEVEL": "warning"}
+    environ = {"AR_URLS": f"{upstream}/ar", "DIT_URLS": f"{upstream}/dit", "DIPTYCH_GATEWAY_PORT": str(port)}
+    environ |= {"DIPTYCH_PROBE": "false", "DIPTYCH_STORAGE_URL": "", "DIPTYCH_LOG_LEVEL": "warning"}
     with _started(Stack("gateway", f"http://127.0.0.1:{port}")) as stack:
         stack.start("gateway", [DIPTYCH, "gateway"], environ)
         wait_ready(stack, "/ready", time.monotonic())
@@ -161,7 +161,8 @@ def litellm(upstream: str) -> Iterator[Stack]:
     config = LITELLM / "bench.yaml"
     parameters = {"model": "openai/glm-image", "api_base": f"{upstream}/v1", "api_key": "none"}
     config.write_text(json.dumps({"model_list": [{"model_name": "glm-image", "litellm_params": parameters}]}))
-    environ = {"LITELLM_TELEMETRY": "False", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"}
+    environ = {"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true", "LITELLM_TELEMETRY": "False"}
+    environ |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"}
     with _started(Stack("litellm", f"http://127.0.0.1:{port}")) as stack:
         program = [str(LITELLM / "bin/litellm"), "--config", str(config), "--port", str(port), "--host", "127.0.0.1"]
         stack.start("litellm", program, environ)

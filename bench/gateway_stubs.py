@@ -36,23 +36,23 @@ def png() -> bytes:
 
 
 def stages() -> FastAPI:
-    """AR, DiT, and the Images API, each with the same image at once."""
+    """AR below /ar, DiT below /dit, and the Images API, each with the same image at once."""
     app = FastAPI()
     image = png()
     reply = b'{"created":1,"data":[{"b64_json":"' + pybase64.b64encode(image) + b'"}]}'
-    info = StageInfo(instance="stub", stage="stub", ready=True, model="stub", fingerprint="stub", capacity=64)
 
-    @app.get("/v1/info")
-    async def read_info() -> Response:
+    @app.get("/{stage}/v1/info")
+    async def read_info(stage: str) -> Response:
+        info = StageInfo(instance=stage, stage=stage, ready=True, model="stub", fingerprint="stub", capacity=64)
         return Response(msgspec.json.encode(info), media_type="application/json")
 
-    @app.post("/v1/priors")
+    @app.post("/ar/v1/priors")
     async def write(request: Request) -> Response:
         asked = framing.decode(await request.body(), PriorRequest)
         prior = Prior(request_id=asked.request_id, ticket=bytes(1000), text_tokens=9, image_tokens=0, prior_tokens=1281)
         return Response(framing.encode(prior), media_type=framing.MSGPACK)
 
-    @app.post("/v1/renders")
+    @app.post("/dit/v1/renders")
     async def render(request: Request) -> StreamingResponse:
         asked = framing.decode(await request.body(), RenderRequest)
 
@@ -62,8 +62,8 @@ def stages() -> FastAPI:
 
         return StreamingResponse(events(), media_type=framing.MSGPACK)
 
-    @app.delete("/v1/{kind}/{name}")
-    async def forget(kind: str, name: str) -> Response:
+    @app.delete("/{stage}/v1/{kind}/{name}")
+    async def forget(stage: str, kind: str, name: str) -> Response:
         return Response(status_code=204)
 
     @app.post("/v1/images/generations")
