@@ -15,7 +15,7 @@ def main() -> None:
         "",
         "Made by `python -m bench.compare` from the results of the benches; do not edit.",
     ]
-    for section in (_pipeline, _handoff, _gateway):
+    for section in (_pipeline, _handoff, _gateway, _dit, _ar):
         lines = section()
         parts += ["", *lines] if lines else []
     OUT.write_text("\n".join(parts).rstrip() + "\n")
@@ -102,6 +102,41 @@ def _gateway() -> list[str]:
         "Stages of zero delay, one noisy 1024x1024 PNG a reply, all processes on the same cores.",
         "",
         results.table(["through", "added ms, 1 client", "requests/s, 32 clients", "health p99 ms", "peak MiB"], rows),
+    ]
+
+
+def _dit() -> list[str]:
+    found = results.read("dit")
+    if found is None:
+        return []
+    rows = [
+        [kind, f"{row['median_ms']:.1f}", f"{row['min_ms']:.1f}", row["stalls"]] for kind, row in found["kinds"].items()
+    ]
+    return [
+        "## The denoising loop and vLLM-Omni's own",
+        "",
+        *_conditions(found),
+        "",
+        f"The tiny checkpoint in {found['dtype']}, {found['side']}x{found['side']}, milliseconds a step; the kinds take turns.",
+        "",
+        results.table(["a step of", "median ms", "least ms", "waits of a CUDA host"], rows),
+    ]
+
+
+def _ar() -> list[str]:
+    found = results.read("ar")
+    if found is None:
+        return []
+    keys = ("seconds", "tokens_per_second", "images_per_second")
+    rows = [[str(row["batch"]), *(f"{row[key]:.2f}" for key in keys)] for row in found["batches"]]
+    return [
+        "## The AR stage by batch",
+        "",
+        *_conditions(found),
+        "",
+        f"The tiny checkpoint, {found['side']}x{found['side']}, {found['tokens']} tokens an image.",
+        "",
+        results.table(["batch", "seconds", "tokens/s", "images/s"], rows),
     ]
 
 
