@@ -117,7 +117,7 @@ def _dit() -> list[str]:
         "",
         *_conditions(found),
         "",
-        f"The tiny checkpoint in {found['dtype']}, {found['side']}x{found['side']}, milliseconds a step; the kinds take turns.",
+        f"The tiny checkpoint in {found['dtype']}, {found['side']}x{found['side']}; the kinds take turns.",
         "",
         results.table(["a step of", "median ms", "least ms", "waits of a CUDA host"], rows),
     ]
