@@ -107,6 +107,7 @@ class DitService:
 
     async def _event(self, message: RenderRequest, step: RenderStep, times: dict[str, float]) -> RenderEvent:
         if isinstance(step, StepDone):
+            metrics.STEPS.inc()
             self._work[message.request_id] = (step.total - step.step) * _megapixels(message)
             return Progress(step.step, step.total)
         if isinstance(step, PartialImage):

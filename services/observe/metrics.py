@@ -63,6 +63,7 @@ STAGE_RUNNING = Gauge("diptych_stage_running_jobs", "Jobs in a stage service now
 STAGE_SECONDS = Histogram(
     "diptych_stage_seconds", "One job in a stage service, by phase.", ["stage", "phase"], buckets=SECONDS
 )
+STEPS = Counter("diptych_denoise_steps", "Denoising steps of all images in this DiT service.")
 ENGINE_STARTS = Counter("diptych_engine_starts", "Starts of the engine, the first included.", ["stage"])
 ENGINE_DEATHS = Counter("diptych_engine_deaths", "Engines that died, hung, or did not start.", ["stage"])
 ENGINE_READY = Gauge("diptych_engine_ready", "1 while the engine takes work.", ["stage"])

@@ -7,6 +7,7 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
+from prometheus_client import REGISTRY
 
 from services.wire import framing
 from services.wire.ar_to_gateway import Prior
@@ -45,6 +46,7 @@ def _error(reply: httpx.Response) -> ErrorBody:
 
 async def test_tokens_reach_the_pixels_through_nixl(services, ar, dit):
     ticket = await _ticket(ar, "through")
+    steps = REGISTRY.get_sample_value("diptych_denoise_steps_total")
     events = await _events(dit, _render_request("through", ticket, previews=2))
     assert [type(event) for event in events] == [Progress, Preview, Preview, Rendered]
     rendered = events[-1]
@@ -52,6 +54,8 @@ async def test_tokens_reach_the_pixels_through_nixl(services, ar, dit):
     assert image.size == (60, 90) == (rendered.width, rendered.height)
     assert np.unique(np.asarray(image)).tolist() == [sum(range(6)) % 256]
     assert {"handoff", "denoise", "encode"} <= set(rendered.times)
+    told = sum(isinstance(event, Progress) for event in events)
+    assert REGISTRY.get_sample_value("diptych_denoise_steps_total") == steps + told
 
 
 async def test_the_transport_and_its_rate_are_told(services, ar, dit):

@@ -92,6 +92,7 @@ def test_every_metric_is_on_the_dashboard_or_named_as_left_out():
     left_out = {
         "diptych_request_seconds",  # the gateway's view of an image is on it, and says more
         "diptych_stage_jobs",
+        "diptych_denoise_steps",
         "diptych_stage_running_jobs",
         "diptych_nixl_quarantined",
         "diptych_nixl_in_flight",
