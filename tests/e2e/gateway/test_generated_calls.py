@@ -72,8 +72,8 @@ def _run_with(number: int, operation, mode: GenerationMode, session: requests.Se
     )
     @given(case=operation.as_strategy(generation_mode=mode))
     def call(case) -> None:
-        if isinstance(case.body, dict) and isinstance(case.body.get("n"), int):
-            case.body["n"] = min(case.body["n"], 2)  # ten large images a call are slow, and no other reply
+        if isinstance(case.body, dict) and case.body.get("n") in range(3, 11):
+            case.body["n"] = 2  # ten large images a call are slow, and no other reply; what is out of range stays so
         response = case.call(session=session, timeout=60)
         made[response.status_code] = made.get(response.status_code, 0) + 1
         case.validate_response(response, checks=CHECKS)
