@@ -16,7 +16,7 @@ from typing import Any  # noqa: E402
 
 import click  # noqa: E402
 
-from bench import results  # noqa: E402
+from bench import compare, results  # noqa: E402
 from services.omni.ar_stage import VllmArEngine  # noqa: E402
 from services.omni.checkpoint import open_checkpoint  # noqa: E402
 from services.omni.tiny_model import write_tiny_model  # noqa: E402
@@ -38,9 +38,7 @@ def main(model: str | None, side: int, batches: str, repeats: int, kv_mib: int) 
     sizes = [int(size) for size in batches.split(",")]
     found = asyncio.run(measure(path, side, sizes, repeats, kv_mib << 20))
     print(f"start-up {found['start_seconds']:.1f} s, imports included; {found['tokens']} tokens an image")
-    keys = ("seconds", "tokens_per_second", "images_per_second")
-    rows = [[str(row["batch"]), *(f"{row[key]:.2f}" for key in keys)] for row in found["batches"]]
-    print(results.table(["batch", "seconds", "tokens/s", "images/s"], rows))
+    print(compare.batches(found["batches"]))
     print(results.write("ar", found))
 
 

@@ -59,9 +59,6 @@ def _handoff() -> list[str]:
         for length, sizes in found["sizes"].items()
         for who, row in sizes.items()
     ]
-    goals = [
-        [row["goal"], f"{row['found']:.3g}", row["bound"], "yes" if row["met"] else "no"] for row in found["goals"]
-    ]
     return [
         "## The hand-off, a bare NIXL READ, and vLLM-Omni's connector",
         "",
@@ -72,8 +69,14 @@ def _handoff() -> list[str]:
         "",
         results.table(["bytes", "who", "publish ms", "fetch ms", "both ms"], rows),
         "",
-        results.table(["goal", "found", "bound", "met"], goals),
+        goals(found["goals"]),
     ]
+
+
+def goals(found: list[dict[str, Any]]) -> str:
+    """The goals of a bench, met or not."""
+    rows = [[row["goal"], f"{row['found']:.3g}", row["bound"], "yes" if row["met"] else "NO"] for row in found]
+    return results.table(["goal", "found", "bound", "met"], rows)
 
 
 def _size(length: int) -> str:
@@ -84,6 +87,19 @@ def _gateway() -> list[str]:
     found = results.read("gateway")
     if found is None:
         return []
+    return [
+        "## The gateway, LiteLLM's proxy, and a minimal pass-through",
+        "",
+        *_conditions(found),
+        "",
+        "Stages of zero delay, one noisy 1024x1024 PNG a reply, all processes on the same cores.",
+        "",
+        gateways(found["rows"]),
+    ]
+
+
+def gateways(found: list[dict[str, Any]]) -> str:
+    """The table of bench.gateway."""
     rows = [
         [
             row["name"],
@@ -92,26 +108,16 @@ def _gateway() -> list[str]:
             f"{row['probe_p99'] * 1000:.1f}",
             f"{row['memory_mib']:.0f}",
         ]
-        for row in found["rows"]
+        for row in found
     ]
-    return [
-        "## The gateway, LiteLLM's proxy, and a minimal pass-through",
-        "",
-        *_conditions(found),
-        "",
-        "Stages of zero delay, one noisy 1024x1024 PNG a reply, all processes on the same cores.",
-        "",
-        results.table(["through", "added ms, 1 client", "requests/s, 32 clients", "health p99 ms", "peak MiB"], rows),
-    ]
+    head = ["through", "added ms, 1 client", "requests/s, 32 clients", "health p99 ms under load", "peak MiB"]
+    return results.table(head, rows)
 
 
 def _dit() -> list[str]:
     found = results.read("dit")
     if found is None:
         return []
-    rows = [
-        [kind, f"{row['median_ms']:.1f}", f"{row['min_ms']:.1f}", row["stalls"]] for kind, row in found["kinds"].items()
-    ]
     return [
         "## The denoising loop and vLLM-Omni's own",
         "",
@@ -119,16 +125,20 @@ def _dit() -> list[str]:
         "",
         f"The tiny checkpoint in {found['dtype']}, {found['side']}x{found['side']}; the kinds take turns.",
         "",
-        results.table(["a step of", "median ms", "least ms", "waits of a CUDA host"], rows),
+        steps(found["kinds"]),
     ]
+
+
+def steps(kinds: dict[str, dict[str, Any]]) -> str:
+    """The table of bench.dit."""
+    rows = [[kind, f"{row['median_ms']:.1f}", f"{row['min_ms']:.1f}", row["stalls"]] for kind, row in kinds.items()]
+    return results.table(["a step of", "median ms", "least ms", "waits of a CUDA host"], rows)
 
 
 def _ar() -> list[str]:
     found = results.read("ar")
     if found is None:
         return []
-    keys = ("seconds", "tokens_per_second", "images_per_second")
-    rows = [[str(row["batch"]), *(f"{row[key]:.2f}" for key in keys)] for row in found["batches"]]
     return [
         "## The AR stage by batch",
         "",
@@ -136,8 +146,15 @@ def _ar() -> list[str]:
         "",
         f"The tiny checkpoint, {found['side']}x{found['side']}, {found['tokens']} tokens an image.",
         "",
-        results.table(["batch", "seconds", "tokens/s", "images/s"], rows),
+        batches(found["batches"]),
     ]
+
+
+def batches(found: list[dict[str, Any]]) -> str:
+    """The table of bench.ar."""
+    keys = ("seconds", "tokens_per_second", "images_per_second")
+    rows = [[str(row["batch"]), *(f"{row[key]:.2f}" for key in keys)] for row in found]
+    return results.table(["batch", "seconds", "tokens/s", "images/s"], rows)
 
 
 def _rates(stacks: dict[str, Any]) -> str:

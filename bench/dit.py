@@ -16,7 +16,7 @@ from typing import Any
 import click
 import torch
 
-from bench import results
+from bench import compare, results
 from services.omni.environment import prepare_environment
 from services.omni.tiny_model import write_tiny_model
 
@@ -41,8 +41,7 @@ def main(model: str | None, side: int, dtype: str, steps: int, repeats: int) -> 
         found = measure(stepper, side, steps, repeats)
     finally:
         stepper.close()
-    rows = [[kind, f"{row['median_ms']:.1f}", f"{row['min_ms']:.1f}", row["stalls"]] for kind, row in found.items()]
-    print(results.table(["a step of", "median ms", "least ms", "waits of a CUDA host"], rows))
+    print(compare.steps(found))
     print(results.write("dit", {"side": side, "dtype": dtype, "steps": steps, "repeats": repeats, "kinds": found}))
 
 

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from bench import results
+from bench import compare, results
 from bench.processes import CACHE, DIPTYCH, Stack, free_ports, wait_ready
 
 BODY = json.dumps({"model": "glm-image", "prompt": "a red apple", "size": "1024x1024"}).encode()
@@ -195,17 +195,6 @@ def measure(target: Target, upstream: str, direct: float, seconds: float) -> dic
         return row | {"command": stack.commands[-1]}
 
 
-def shown(row: dict[str, Any]) -> list[str]:
-    """A row of the table."""
-    return [
-        row["name"],
-        f"{row['added'] * 1000:.2f}",
-        f"{row['requests_a_second']:.1f}",
-        f"{row['probe_p99'] * 1000:.1f}",
-        f"{row['memory_mib']:.0f}",
-    ]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10, help="of load at 32 clients, each")
@@ -221,10 +210,9 @@ def main() -> None:
         for _ in range(options.rounds):
             for target in targets:
                 rounds[target.name].append(measure(target, upstream.url, direct, options.seconds))
-                print(" ".join(shown(rounds[target.name][-1])), file=sys.stderr)
+                print(compare.gateways(rounds[target.name][-1:]), file=sys.stderr)
     rows = [_middle(found) for found in rounds.values()]
-    head = ["through", "added ms, 1 client", "requests/s, 32 clients", "health p99 ms under load", "peak MiB"]
-    print(results.table(head, [shown(row) for row in rows]))
+    print(compare.gateways(rows))
     print(f"direct to the stub: {direct * 1000:.2f} ms")
     path = results.write("gateway", {"direct_p50": direct, "rows": rows, "rounds": rounds, "litellm": version})
     print(path)

@@ -64,9 +64,7 @@ async def _bytes(stack: Stack, side: int) -> dict[str, Any]:
         _, times = await stages.render(prior)
         repeats = [(await stages.render(prior))[1]["handoff"] for _ in range(4)]
         after = (await stages.dit.info(10)).handoff
-    moved = {key: after[key] - before.get(key, 0.0) for key in after if "byte" in key}
-    renders = 1 + len(repeats)
-    per_image = max(moved.values(), default=0.0) / renders
+    per_image = (after["bytes_moved"] - before["bytes_moved"]) / (1 + len(repeats))
     return {"x": side, "first": times["handoff"], "seconds": statistics.median(repeats), "bytes": per_image}
 
 

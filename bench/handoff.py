@@ -16,7 +16,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from bench import results
+from bench import compare, results
 from bench.handoff_peers import KIB, MIB, Contestant, contestants
 
 SMALL, BIG = (32 * KIB, 128 * KIB), (64 * MIB, 1024 * MIB)
@@ -145,10 +145,7 @@ def show(found: dict[str, Any]) -> None:
         for name, row in sizes.items()
     ]
     print(results.table(["bytes", "who", "publish ms", "fetch ms", "both ms", "fetch GB/s"], rows))
-    goal_rows = [
-        [row["goal"], str(row["found"]), row["bound"], "yes" if row["met"] else "NO"] for row in found["goals"]
-    ]
-    print(results.table(["goal", "found", "bound", "met"], goal_rows))
+    print(compare.goals(found["goals"]))
     for name in ("ratios", "in_a_row", "at_once", "transports"):
         print(name, found[name])
 

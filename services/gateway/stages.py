@@ -178,7 +178,7 @@ class Renders:
         tries = _Tries("dit", job, self._budget, self._settings)
         self._budget.earn()
         shown = False
-        painted: JobEvent | None = None
+        painted: Painted | None = None
         while painted is None:
             replica: Replica | None = None
             try:
