@@ -70,7 +70,7 @@ async def test_axe_finds_no_serious_fault_in_any_state(open_page, base_url, sche
 
 @SCHEMES
 async def test_it_follows_the_systems_colours(open_page, base_url, scheme):
-    page = await ready(await open_page(base_url, color_scheme=scheme, viewport=TALL))
+    page = await ready(await open_page(base_url, color_scheme=scheme, viewport=TALL, reduced_motion="reduce"))
     colour = await page.page.evaluate("() => getComputedStyle(document.body).backgroundColor")
     bright = sum(map(int, colour.removeprefix("rgb(").removesuffix(")").split(", "))) / 3
     assert (bright > 200) is (scheme == "light")
@@ -96,7 +96,7 @@ async def test_no_window_is_too_narrow(open_page, base_url, width):
 
 
 async def test_on_a_phone_the_easel_comes_into_view(open_page, base_url):
-    page = await ready(await open_page(base_url, **PHONE))
+    page = await ready(await open_page(base_url, **PHONE, reduced_motion="reduce"))
     await page.paint(**SHOWN)
     await expect(page("#now .tile")).to_be_in_viewport()
     await shoot(page, "phone")
